@@ -1,0 +1,1 @@
+"""The capture format: records of model calls, one JSONL file a rollout."""
