@@ -1,0 +1,70 @@
+"""otel-gym as the conformance cases see it (the adapter that README.md describes)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from otel_gym import CaptureMiddleware, Settings, current_rollout_id
+from otel_gym.rollout_ids import (
+    apply_rollout_prefix,
+    clear_rollouts,
+    maybe_rollout_id_from_run_body,
+    rollout_path_prefix,
+)
+from otel_gym_jsonl import (
+    CaptureStore,
+    aggregate_model_call_metrics,
+    json_text,
+    read_available_model_call_records,
+)
+
+__all__ = ["current_rollout_id"]
+
+
+def make_app(inner: Any, capture_dir: Path, *, model_server_name: str | None = None) -> CaptureMiddleware:
+    settings = Settings(
+        observability_enabled=True, model_call_capture_dir=capture_dir, model_server_name=model_server_name
+    )
+    return CaptureMiddleware(inner, settings=settings)
+
+
+def canonical_line(record: dict[str, Any]) -> bytes:
+    """The bytes of a record's line, without the newline: the driver compares lines that it has split."""
+    return json_text.dumps(record)
+
+
+def read(capture_dir: Path, rollout_id: str) -> list[dict[str, Any]]:
+    return list(CaptureStore(capture_dir).read(rollout_id))
+
+
+def read_available(capture_dir: Path, rollout_id: str) -> tuple[list[tuple[int, dict[str, Any]]], int]:
+    records, damaged = CaptureStore(capture_dir).read_available(rollout_id)
+    return list(records), damaged
+
+
+def model_call_records(capture_dir: Path, rollout_id: str) -> tuple[list[dict[str, Any]], int]:
+    records, damaged = read_available_model_call_records(CaptureStore(capture_dir), rollout_id)
+    return [record.model_dump() for record in records], damaged
+
+
+def aggregate(capture_dir: Path, rollout_id: str) -> dict[str, Any]:
+    records, _ = read_available_model_call_records(CaptureStore(capture_dir), rollout_id)
+    return dict(aggregate_model_call_metrics(records))
+
+
+def clear(rows: Iterable[Any], capture_dirs: Iterable[Path]) -> None:
+    clear_rollouts(rows, capture_dirs)
+
+
+def correlation(fn: str, args: dict[str, Any]) -> Any:
+    if fn == "path_for":
+        store = CaptureStore(Path("/"))
+        return [store.path_for(args["rollout_id"]).name, store.marker_for(args["rollout_id"]).name]
+    functions = {
+        "maybe_rollout_id_from_run_body": maybe_rollout_id_from_run_body,
+        "apply_rollout_prefix": apply_rollout_prefix,
+        "rollout_path_prefix": rollout_path_prefix,
+    }
+    return functions[fn](**args)

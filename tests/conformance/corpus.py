@@ -1,0 +1,85 @@
+"""The cases of the corpus, and which of them our own values stand for."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tests.conformance import run_cases
+
+HERE = Path(__file__).resolve().parent
+KINDS = ("exchange", "store_read", "clear", "correlation")
+"""The kinds that the adapter has functions for; the others belong to parts that are not built."""
+
+CONTRADICTED = {"correlation-explicit-invalid.p2": 25}
+"""Cases that no glob names although a row's rule decides them: one item of this case is the id `a\\n`, which the
+reference takes and row 25 calls invalid."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case: its topic (the file's stem), its description, and the row of `divergences.md` that speaks of it."""
+
+    topic: str
+    spec: dict[str, Any]
+    row: int | None
+
+    @property
+    def id(self) -> str:
+        return f"{self.topic}::{self.spec['name']}"
+
+
+@cache
+def divergences() -> dict[str, int]:
+    """Glob → row of `divergences.md`."""
+    rows = {}
+    for line in (HERE / "divergences.txt").read_text(encoding="utf-8").splitlines():
+        glob, _, row = line.partition("#")
+        if glob.strip():
+            rows[glob.strip()] = int(row)
+    return rows
+
+
+def row_of(name: str) -> int | None:
+    rows = (row for glob, row in divergences().items() if fnmatch.fnmatchcase(name, glob))
+    return next(rows, CONTRADICTED.get(name))
+
+
+@cache
+def all_cases() -> tuple[Case, ...]:
+    return tuple(
+        Case(path.stem, spec, row_of(spec["name"]))
+        for path in sorted(HERE.glob("cases/*.json"))
+        for spec in run_cases.load_cases(path)
+    )
+
+
+def is_ours(case: Case) -> bool:
+    """Whether the adapter can run a case today; a token sink is part of the staging."""
+    return case.spec["kind"] in KINDS and not case.spec.get("token_sink")
+
+
+@cache
+def results(folder: str, topic: str) -> dict[str, dict[str, Any]]:
+    """The outcomes in `expected/` (the reference's) or `ours/`, by case name."""
+    path = HERE / folder / f"{topic}.json"
+    if not path.exists():
+        return {}
+    return {result["name"]: result for result in json.loads(path.read_text(encoding="utf-8"))["results"]}
+
+
+def outcome(case: Case) -> dict[str, Any]:
+    """What our implementation does with a case, in the form that the result files have."""
+    from tests.conformance import adapter
+
+    result: dict[str, Any] = json.loads(run_cases.driver.compact_json(run_cases.run_case(case.spec, adapter)))
+    return result
+
+
+def differences(expected: dict[str, Any], actual: dict[str, Any]) -> list[str]:
+    found: list[str] = run_cases.driver.strict_diff(expected, actual)
+    return found

@@ -1,0 +1,32 @@
+"""What the reference did with each case, we do too; where we differ on purpose: test_divergences.py."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.conformance import corpus
+
+COMPARED = [case for case in corpus.all_cases() if corpus.is_ours(case) and case.row is None]
+
+
+@pytest.mark.parametrize("case", COMPARED, ids=lambda case: case.id)
+def test_the_case_gives_what_the_reference_gave(case: corpus.Case) -> None:
+    expected = corpus.results("expected", case.topic)[case.spec["name"]]
+    assert corpus.differences(expected, corpus.outcome(case)) == []
+
+
+def test_no_case_is_left_out_unnoticed() -> None:
+    compared = Counter(case.spec["kind"] for case in COMPARED)
+    left_out = Counter(
+        "token sink" if case.spec.get("token_sink") else case.spec["kind"]
+        for case in corpus.all_cases()
+        if not corpus.is_ours(case)
+    )
+    ours = sum(corpus.is_ours(case) and case.row is not None for case in corpus.all_cases())
+    assert {
+        "compared": {"exchange": 801, "store_read": 74, "clear": 2, "correlation": 19},
+        "left out": {"token sink": 44, "attach": 121, "staging": 190},
+        "our own values": 283,
+    } == {"compared": dict(compared), "left out": dict(left_out), "our own values": ours}
