@@ -103,7 +103,7 @@ class ModelCallRecord(BaseModel):
             client_session_id=_text(record.get("client_session_id")),
             call_index=call_index,
             model_ref=record.get("model_ref"),
-            model=_text(answer.get("model")) or _text((request or {}).get("model")),
+            model=_text(answer.get("model") or (request or {}).get("model")),
             dialect=record.get("dialect"),
             status_code=record.get("status_code"),
             response_status=_text(answer.get("status")),

@@ -130,18 +130,20 @@ def read_available(path: str | os.PathLike[str]) -> tuple[list[tuple[int, dict[s
 
 def _length_under_lock(file: BinaryIO, timeout_s: float | None) -> int:
     """The length of the file while nobody is in the middle of an append."""
-    if timeout_s is None:
-        portalocker.lock(file, portalocker.LockFlags.SHARED)
-    else:
-        deadline = time.monotonic() + timeout_s
-        while True:
-            try:
-                portalocker.lock(file, portalocker.LockFlags.SHARED | portalocker.LockFlags.NON_BLOCKING)
-                break
-            except portalocker.LockException as exc:
-                if time.monotonic() >= deadline:
-                    raise TimeoutError(f"{file.name} stayed locked for {timeout_s:g} s") from exc
-                time.sleep(_LOCK_POLL_S)
+    flags = portalocker.LockFlags.SHARED
+    if timeout_s is not None:
+        flags |= portalocker.LockFlags.NON_BLOCKING
+    deadline = time.monotonic() + (timeout_s or 0.0)
+    while True:
+        try:
+            portalocker.lock(file, flags)
+            break
+        except portalocker.AlreadyLocked as exc:
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"{file.name} stayed locked by another process for {timeout_s:g} s") from exc
+            time.sleep(_LOCK_POLL_S)
+        except portalocker.LockException as exc:
+            raise OSError(f"cannot lock {file.name}: {exc}") from exc
     try:
         return os.fstat(file.fileno()).st_size
     finally:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from otel_gym_jsonl import (
     json_text,
     read_available_model_call_records,
 )
+from otel_gym_jsonl.errors import DamagedRecordError, InvalidRolloutIdError
 
 __all__ = ["current_rollout_id"]
 
@@ -35,23 +37,36 @@ def canonical_line(record: dict[str, Any]) -> bytes:
     return json_text.dumps(record)
 
 
-def read(capture_dir: Path, rollout_id: str) -> list[dict[str, Any]]:
-    return list(CaptureStore(capture_dir).read(rollout_id))
+def read(capture_dir: Path, rollout_id: str) -> list[Any]:
+    with reference_errors():
+        return CaptureStore(capture_dir).read(rollout_id)
 
 
 def read_available(capture_dir: Path, rollout_id: str) -> tuple[list[tuple[int, dict[str, Any]]], int]:
-    records, damaged = CaptureStore(capture_dir).read_available(rollout_id)
-    return list(records), damaged
+    with reference_errors():
+        return CaptureStore(capture_dir).read_available(rollout_id)
 
 
 def model_call_records(capture_dir: Path, rollout_id: str) -> tuple[list[dict[str, Any]], int]:
-    records, damaged = read_available_model_call_records(CaptureStore(capture_dir), rollout_id)
+    with reference_errors():
+        records, damaged = read_available_model_call_records(CaptureStore(capture_dir), rollout_id)
     return [record.model_dump() for record in records], damaged
 
 
 def aggregate(capture_dir: Path, rollout_id: str) -> dict[str, Any]:
-    records, _ = read_available_model_call_records(CaptureStore(capture_dir), rollout_id)
-    return dict(aggregate_model_call_metrics(records))
+    with reference_errors():
+        return aggregate_model_call_metrics(CaptureStore(capture_dir), rollout_id)
+
+
+@contextmanager
+def reference_errors() -> Iterator[None]:
+    """Raise what the reference raises in place of our own errors: the cause of a damaged record, a plain ValueError."""
+    try:
+        yield
+    except DamagedRecordError as exc:
+        raise (exc.__cause__ or exc) from None
+    except InvalidRolloutIdError as exc:
+        raise ValueError(str(exc)) from None
 
 
 def clear(rows: Iterable[Any], capture_dirs: Iterable[Path]) -> None:
