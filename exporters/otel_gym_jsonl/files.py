@@ -1,0 +1,181 @@
+"""One capture file: its names, its lock, and an append that leaves whole lines only.
+
+The lock is BSD `flock`, the kind that the reference takes, so that both can append to one file. Everything here blocks; it is
+called on writer threads, never on an event loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+from pathlib import Path
+
+import portalocker
+
+from otel_gym_jsonl.errors import InvalidRolloutIdError
+
+CAPTURE_SUFFIX = ".capture.jsonl"
+MARKER_SUFFIX = ".capture.incomplete"
+MAX_NAME_BYTES = 255
+
+_WRITABLE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_READABLE_ID = re.compile(r"[A-Za-z0-9._-]+")
+_REOPEN_TRIES = 16
+
+
+def is_rollout_id(rollout_id: str) -> bool:
+    """Whether calls of this id are captured: one safe path segment that gives a file name of at most 255 bytes."""
+    return len(rollout_id) <= MAX_NAME_BYTES - len(CAPTURE_SUFFIX) and bool(_WRITABLE_ID.fullmatch(rollout_id))
+
+
+def capture_path(directory: Path, rollout_id: str) -> Path:
+    """Where the records of a rollout lie.
+
+    More lenient than `is_rollout_id`, so that a reference's odd files (`...capture.jsonl`) can be read.
+
+    Raises:
+        InvalidRolloutIdError: the id holds anything but `[A-Za-z0-9._-]`.
+    """
+    return directory / (_readable(rollout_id) + CAPTURE_SUFFIX)
+
+
+def marker_path(directory: Path, rollout_id: str) -> Path:
+    """Where the empty file lies that says: a record of this rollout could not be written.
+
+    Raises:
+        InvalidRolloutIdError: the id holds anything but `[A-Za-z0-9._-]`.
+    """
+    return directory / (_readable(rollout_id) + MARKER_SUFFIX)
+
+
+def _readable(rollout_id: str) -> str:
+    if not isinstance(rollout_id, str) or not _READABLE_ID.fullmatch(rollout_id):
+        raise InvalidRolloutIdError(rollout_id)
+    return rollout_id
+
+
+def write_marker(directory: Path, rollout_id: str) -> None:
+    """Put the marker of a rollout in place, durably; making the directory anew when it has gone."""
+    path = marker_path(directory, rollout_id)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+    try:
+        fd = os.open(path, flags, 0o644)
+    except FileNotFoundError:
+        directory.mkdir(parents=True, exist_ok=True)
+        fd = os.open(path, flags, 0o644)
+    os.close(fd)
+    sync_directory(directory)
+
+
+def _is_held(error: portalocker.LockException) -> bool:
+    # Releases of portalocker differ in the class that they raise for it; the system's word is the same.
+    reason = error.args[0] if error.args else None
+    return isinstance(reason, OSError) and reason.errno in (errno.EAGAIN, errno.EACCES)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the entries of a directory durable."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class CaptureFile:
+    """An open capture file, kept from one append to the next.
+
+    Use: `lock()` (or `try_lock()`), `append(lines)`, `unlock()`; `close()` in the end. One thread at a time.
+    """
+
+    def __init__(self, directory: Path, rollout_id: str) -> None:
+        self.path = capture_path(directory, rollout_id)
+        self._directory = directory
+        self._fd = -1
+        self._identity = (-1, -1)  # device and inode behind the descriptor
+        self._whole_size = -1  # the size that our own last append left behind: no need to look at the tail
+        self._size = 0
+        self._open()
+
+    def _open(self) -> None:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        try:
+            self._fd = os.open(self.path, flags, 0o644)
+        except FileNotFoundError:  # the directory has gone: make it again
+            self._directory.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(self.path, flags, 0o644)
+        status = os.fstat(self._fd)
+        self._identity = (status.st_dev, status.st_ino)
+        self._whole_size = -1
+
+    def close(self) -> None:
+        """Give the descriptor (and with it any lock) back."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    def lock(self) -> None:
+        """Wait for the exclusive lock of the file that has the name now."""
+        self._lock(portalocker.LockFlags.EXCLUSIVE)
+
+    def try_lock(self) -> bool:
+        """Take the exclusive lock unless somebody else holds it."""
+        try:
+            self._lock(portalocker.LockFlags.EXCLUSIVE | portalocker.LockFlags.NON_BLOCKING)
+        except portalocker.LockException as exc:
+            if _is_held(exc):
+                return False
+            raise OSError(f"cannot lock {self.path}: {exc}") from exc
+        return True
+
+    def _lock(self, flags: portalocker.LockFlags) -> None:
+        """Lock, then make sure that the name still means this file; else open the file that it means now."""
+        for _ in range(_REOPEN_TRIES):
+            portalocker.lock(self._fd, flags)
+            try:
+                status = os.stat(self.path)  # noqa: PTH116  one system call on the hot path
+            except FileNotFoundError:
+                pass
+            else:
+                if (status.st_dev, status.st_ino) == self._identity:
+                    self._size = status.st_size
+                    return
+            self.close()
+            self._open()
+        raise OSError(f"{self.path} was replaced {_REOPEN_TRIES} times while it was being locked")
+
+    def unlock(self) -> None:
+        """Release the lock, keep the file open."""
+        if self._fd >= 0:
+            portalocker.unlock(self._fd)
+
+    def append(self, lines: bytes) -> None:
+        """Append whole lines and fsync them; the lock is held by the caller.
+
+        A torn last line (a killed writer's) stays alone on its line. A write that fails half way is cut back.
+
+        Raises:
+            OSError: the lines are not durable; the file ends as it did before, as far as the disk allowed.
+        """
+        size = self._size
+        if size and size != self._whole_size and os.pread(self._fd, 1, size - 1) != b"\n":
+            lines = b"\n" + lines
+        try:
+            written = os.write(self._fd, lines)
+            while written < len(lines):  # a short write says nothing yet: the next one brings the error
+                count = os.write(self._fd, memoryview(lines)[written:])
+                if count == 0:
+                    raise OSError(f"{self.path} takes no more bytes")
+                written += count
+        except OSError:
+            self._whole_size = -1
+            with contextlib.suppress(OSError):  # where the cut fails too, the next append starts on a fresh line
+                os.ftruncate(self._fd, size)
+            raise
+        self._whole_size = -1
+        os.fsync(self._fd)
+        if size == 0:
+            sync_directory(self._directory)
+        self._size = self._whole_size = size + written

@@ -1,0 +1,87 @@
+"""Open capture files, kept between appends and bounded in number."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import resource
+import threading
+from collections import OrderedDict
+from pathlib import Path
+
+from otel_gym_jsonl.files import CaptureFile
+
+_OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+
+
+class Handles:
+    """At most `limit` open files; the least recently used one is closed first.
+
+    A file that is in use belongs to its user and is not counted until it comes back. The server needs descriptors for its
+    sockets too, so never more than a quarter of what the process may open is kept.
+    """
+
+    def __init__(self, directory: Path, limit: int) -> None:
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._limit = limit if soft == resource.RLIM_INFINITY else max(1, min(limit, soft // 4))
+        self._directory = directory
+        self._idle: OrderedDict[str, CaptureFile] = OrderedDict()
+        self._used: set[CaptureFile] = set()
+        self._lock = threading.Lock()
+
+    def take(self, rollout_id: str) -> CaptureFile:
+        """The open file of a rollout, for the caller alone: give it back with `give`, or `drop` it.
+
+        Raises:
+            OSError: the file cannot be opened.
+        """
+        with self._lock:
+            file = self._idle.pop(rollout_id, None)
+        if file is None:
+            file = self._open(rollout_id)
+        with self._lock:
+            self._used.add(file)
+        return file
+
+    def _open(self, rollout_id: str) -> CaptureFile:
+        try:
+            return CaptureFile(self._directory, rollout_id)
+        except OSError as exc:
+            if exc.errno not in _OUT_OF_DESCRIPTORS:
+                raise
+        self.close()
+        return CaptureFile(self._directory, rollout_id)
+
+    def give(self, rollout_id: str, file: CaptureFile) -> None:
+        """Keep a file for the next append of its rollout."""
+        surplus = None
+        with self._lock:
+            self._used.discard(file)
+            self._idle[rollout_id] = file
+            if len(self._idle) > self._limit:
+                _, surplus = self._idle.popitem(last=False)
+        if surplus is not None:
+            surplus.close()
+
+    def drop(self, file: CaptureFile) -> None:
+        """Close a file that must not be used again."""
+        with self._lock:
+            self._used.discard(file)
+        with contextlib.suppress(OSError):  # close reports the write error that was reported already
+            file.close()
+
+    def close(self) -> None:
+        """Close every file that is not in use."""
+        with self._lock:
+            idle, self._idle = self._idle, OrderedDict()
+        for file in idle.values():
+            file.close()
+
+    def abandon(self) -> None:
+        """In a forked child: close all, in use or not, without asking for a lock that the parent's thread may hold.
+
+        Else the child would keep the parent's file locks alive after the parent's death.
+        """
+        for file in [*self._idle.values(), *self._used]:
+            with contextlib.suppress(OSError):
+                file.close()

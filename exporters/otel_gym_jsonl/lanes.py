@@ -1,0 +1,70 @@
+"""What waits to be written: a job is one line, a lane is the queue of one rollout."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+Done = Callable[[BaseException | None], None]
+"""Told once, on some thread: None when the line is durable, else what went wrong. Must return quickly and never raise."""
+
+
+class Job:
+    """One line on its way to the disk."""
+
+    __slots__ = ("_done", "accepted_at", "line", "make", "rollout_id")
+
+    def __init__(self, rollout_id: str, make: Callable[[], bytes], done: Done) -> None:
+        self.rollout_id = rollout_id
+        self.make: Callable[[], bytes] | None = make
+        self.line = b""
+        self.accepted_at = time.monotonic()
+        self._done = [done]  # a list, since its pop() is atomic: writer and keeper may settle at once
+
+    @property
+    def settled(self) -> bool:
+        """Whether the one who waits has been told."""
+        return not self._done
+
+    def settle(self, error: BaseException | None) -> bool:
+        """Tell the one who waits, once; False when somebody already did."""
+        try:
+            done = self._done.pop()
+        except IndexError:
+            return False
+        self.make = None
+        self.line = b""
+        done(error)
+        return True
+
+
+class Lane:
+    """The queue of one rollout; at most one thread works on it at a time."""
+
+    __slots__ = ("busy_since", "jobs", "lock_tries", "ready", "rollout_id")
+
+    def __init__(self, rollout_id: str) -> None:
+        self.rollout_id = rollout_id
+        self.jobs: deque[Job] = deque()  # not yet turned into lines
+        self.ready: list[Job] = []  # lines that wait for the file's lock
+        self.lock_tries = 0
+        self.busy_since = 0.0
+
+    def take(self, most: int) -> list[Job]:
+        """The next jobs to build; none while built lines still wait for the lock."""
+        if self.ready:
+            return []
+        if len(self.jobs) <= most:
+            jobs, self.jobs = list(self.jobs), deque()
+            return jobs
+        return [self.jobs.popleft() for _ in range(most)]
+
+    def put_back(self, jobs: list[Job]) -> None:
+        """Jobs that were taken and not built go first again."""
+        self.jobs.extendleft(reversed(jobs))
+
+    def take_ready(self) -> list[Job]:
+        """The built lines, which are the caller's business from here on."""
+        jobs, self.ready = self.ready, []
+        return jobs

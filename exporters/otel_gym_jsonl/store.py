@@ -1,0 +1,106 @@
+"""The directory of capture files, with the API of the reference's `CaptureStore`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from otel_gym_jsonl import json_text, reader
+from otel_gym_jsonl.errors import CaptureWriteError
+from otel_gym_jsonl.files import CAPTURE_SUFFIX, CaptureFile, capture_path, marker_path, sync_directory, write_marker
+
+
+class CaptureStore:
+    """Records of model calls, one append-only JSONL file a rollout.
+
+    Every method blocks on the disk and on file locks: call it off the event loop.
+
+    Args:
+        directory: absolute path of the capture directory; made when missing.
+
+    Raises:
+        ValueError: the path is not absolute.
+        OSError: the directory cannot be made.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.directory = Path(directory)
+        if not self.directory.is_absolute():
+            raise ValueError(f"capture directory {str(directory)!r} is not absolute: give the full path")
+        self.directory.mkdir(parents=True, exist_ok=True)
+
+    def path_for(self, rollout_id: str) -> Path:
+        """The capture file of a rollout, there or not; InvalidRolloutIdError for an id outside `[A-Za-z0-9._-]+`."""
+        return capture_path(self.directory, rollout_id)
+
+    def marker_for(self, rollout_id: str) -> Path:
+        """The file whose existence says that a record of this rollout could not be written."""
+        return marker_path(self.directory, rollout_id)
+
+    def is_incomplete(self, rollout_id: str) -> bool:
+        """Whether a record of this rollout is known to be missing."""
+        return self.marker_for(rollout_id).exists()
+
+    def rollout_ids(self) -> Iterator[str]:
+        """The rollouts that have a capture file, sorted."""
+        with os.scandir(self.directory) as entries:
+            names = [entry.name for entry in entries if entry.name.endswith(CAPTURE_SUFFIX)]
+        for name in sorted(names):
+            yield name[: -len(CAPTURE_SUFFIX)]
+
+    def read(self, rollout_id: str) -> list[dict[str, Any]]:
+        """Every record in append order; empty without a file.
+
+        Raises:
+            DamagedRecordError: a line is no record.
+        """
+        return reader.read(self.path_for(rollout_id))
+
+    def read_available(self, rollout_id: str) -> tuple[list[tuple[int, dict[str, Any]]], int]:
+        """`([(index, record)], damaged)`: what can be read, the index counting damaged lines too, and how many those are."""
+        return reader.read_available(self.path_for(rollout_id))
+
+    def append(self, rollout_id: str, record: dict[str, Any]) -> None:
+        """Append one record; when this returns it is durable.
+
+        Raises:
+            ValueError: the record cannot be written as JSON, or the id cannot name a file.
+            CaptureWriteError: the disk refused; the rollout is marked incomplete.
+        """
+        self.append_lines(rollout_id, [json_text.dumps(record) + b"\n"])
+
+    def append_lines(self, rollout_id: str, lines: Iterable[bytes]) -> None:
+        """Append whole lines, each with its newline, under one lock and one fsync.
+
+        Raises:
+            ValueError: the id cannot name a file.
+            CaptureWriteError: the disk refused; the rollout is marked incomplete.
+        """
+        capture_path(self.directory, rollout_id)  # a bad id is the caller's error, not the disk's
+        try:
+            file = CaptureFile(self.directory, rollout_id)
+            try:
+                file.lock()
+                file.append(b"".join(lines))
+            finally:
+                file.close()
+        except OSError as exc:
+            with contextlib.suppress(OSError):
+                write_marker(self.directory, rollout_id)
+            raise CaptureWriteError(rollout_id, str(exc)) from exc
+
+    def clear(self, rollout_ids: str | Iterable[str]) -> None:
+        """Remove capture file and marker of exactly these rollouts (one id or several), whether or not they are there.
+
+        Raises:
+            ValueError: an id cannot name a file; nothing has been removed then.
+        """
+        ids = [rollout_ids] if isinstance(rollout_ids, str) else list(rollout_ids)
+        paths = [path for rollout_id in ids for path in (self.path_for(rollout_id), self.marker_for(rollout_id))]
+        for path in paths:
+            path.unlink(missing_ok=True)
+        if paths:
+            sync_directory(self.directory)

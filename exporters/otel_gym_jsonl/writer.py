@@ -1,0 +1,312 @@
+"""The writer: lines of many rollouts become durable, each rollout's in order, off every event loop.
+
+Lines of one rollout that wait together are written under one lock and one fsync (group commit); rollouts are written in
+parallel. What one rollout's file suffers (a foreign lock, a dead disk) holds that rollout only: a lock that somebody else
+holds is asked for again later, and a thread that the system keeps is replaced.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import heapq
+import itertools
+import logging
+import os
+import queue
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from otel_gym_jsonl.files import CaptureFile
+from otel_gym_jsonl.handles import Handles
+from otel_gym_jsonl.lanes import Done, Job, Lane
+from otel_gym_jsonl.markers import Markers
+
+logger = logging.getLogger(__name__)
+
+GROUP_LINES = 64
+GROUP_BYTES = 8 * 1024 * 1024
+PATIENCE_SECONDS = 0.05  # how long a busy thread may keep the others waiting before it is doubled
+IDLE_TICK_SECONDS = 0.25
+IDLE_TICKS = 20  # after so many the keeper sleeps until it is needed
+MAX_EXTRA_THREADS = 64
+LOCK_TRIES = 16  # asked politely this often, then a thread of its own queues for the lock
+LOCK_PAUSE_SECONDS = (0.0005, 0.02)
+
+
+class Writer:
+    """Makes lines durable on its own threads.
+
+    Args:
+        directory: the capture directory.
+        threads: how many files are written at once (fsyncs of different files overlap).
+        max_open_files: how many handles are kept between appends.
+        timeout: seconds after which a line's waiter is let go and its rollout marked incomplete.
+    """
+
+    def __init__(self, directory: Path, *, threads: int = 4, max_open_files: int = 256, timeout: float = 30.0) -> None:
+        self.directory = directory
+        self.timeout = timeout
+        self._max_threads = threads
+        self._max_open_files = max_open_files
+        self._start()
+        _writers.add(self)
+
+    def _start(self) -> None:
+        """All that a process has to itself; a forked child starts over."""
+        self._lock = threading.Lock()
+        self._settled = threading.Condition(self._lock)
+        self._lanes: dict[str, Lane] = {}
+        self._accepted: deque[Job] = deque()
+        self._todo: queue.SimpleQueue[Lane | None] = queue.SimpleQueue()
+        self._threads = 0
+        self._working: dict[int, Lane] = {}  # thread ident -> what it works on
+        self._parked: list[tuple[float, int, Lane]] = []
+        self._sequence = itertools.count()
+        self._keeper_runs = False
+        self._keeper_sleeps = False
+        self._keeper_wake = threading.Event()
+        self._handles = Handles(self.directory, self._max_open_files)
+        self.markers = Markers(self.directory)
+        self.bytes_written = 0
+        self.lines_lost = 0
+
+    # ------------------------------------------------------------------ any thread
+
+    def submit(self, rollout_id: str, make: Callable[[], bytes], done: Done) -> None:
+        """Accept a line. `make` builds it on a writer thread; `done` is told when it is durable, or why it is not.
+
+        Never blocks on the disk. A line that cannot be built or written marks its rollout incomplete.
+        """
+        job = Job(rollout_id, make, done)
+        try:
+            with self._lock:
+                self._ensure_threads(rollout_id)
+                lane = self._lanes.get(rollout_id)
+                if lane is None:
+                    lane = self._lanes[rollout_id] = Lane(rollout_id)
+                    self._todo.put(lane)
+                lane.jobs.append(job)
+                while self._accepted and self._accepted[0].settled:
+                    self._accepted.popleft()
+                self._accepted.append(job)
+                if self._keeper_sleeps:
+                    self._keeper_wake.set()
+        except RuntimeError as exc:  # no thread to be had: the process is ending, or at its limit
+            self._lose(job, exc)
+
+    def drain(self, timeout: float) -> bool:
+        """Wait until everything accepted is settled; what is not by then is marked incomplete and let go.
+
+        Returns whether nothing had to be given up.
+        """
+        deadline = time.monotonic() + timeout
+        with self._settled:
+            while self._lanes and (left := deadline - time.monotonic()) > 0:
+                self._settled.wait(left)
+            late = [job for job in self._accepted if not job.settled]
+        for job in late:
+            self._lose(job, TimeoutError("the server stopped before the record was durable"))
+        return not late
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Drain, then give threads and handles back. A later `submit` starts anew."""
+        self.drain(timeout)
+        with self._lock:
+            retired, self._todo = self._todo, queue.SimpleQueue()
+            for _ in range(self._threads):
+                retired.put(None)
+            self._threads = 0
+        self._handles.close()
+
+    def abandon(self) -> None:
+        """In a forked child: the parent's threads are not here, its locks may be held, its lines are its own business."""
+        self._handles.abandon()
+        self._start()
+
+    # ------------------------------------------------------------------ threads
+
+    def _ensure_threads(self, rollout_id: str) -> None:
+        if not self._keeper_runs:
+            threading.Thread(target=self._keep, name="otel-gym-keeper", daemon=True).start()
+            self._keeper_runs = True
+        if self._threads < self._max_threads and (rollout_id not in self._lanes or not self._threads):
+            self._add_thread()
+
+    def _add_thread(self) -> None:
+        threading.Thread(target=self._write, args=(self._todo,), name="otel-gym-writer", daemon=True).start()
+        self._threads += 1
+
+    def _write(self, todo: queue.SimpleQueue[Lane | None]) -> None:
+        me = threading.get_ident()
+        while (lane := todo.get()) is not None:
+            with self._lock:
+                lane.busy_since = time.monotonic()
+                self._working[me] = lane
+                jobs = lane.take(GROUP_LINES)
+            pause = None
+            try:
+                pause = self._serve(lane, jobs)
+            except Exception as exc:  # a fault of ours must not end the thread, nor keep anybody waiting
+                logger.exception("otel-gym: writing rollout %r failed", lane.rollout_id)
+                self._lose_all([*lane.take_ready(), *jobs], exc)
+            with self._lock:
+                del self._working[me]
+                if pause is not None:
+                    heapq.heappush(self._parked, (time.monotonic() + pause, next(self._sequence), lane))
+                    self._keeper_wake.set()
+                elif lane.jobs:
+                    self._todo.put(lane)
+                else:
+                    del self._lanes[lane.rollout_id]
+                    if not self._lanes:
+                        self._settled.notify_all()
+                if self._threads > self._max_threads and todo is self._todo and todo.empty():
+                    self._threads -= 1
+                    return
+
+    def _serve(self, lane: Lane, jobs: list[Job]) -> float | None:
+        """Build the lines, take the lock, write. Returns seconds to wait when the lock is somebody else's."""
+        self._build(lane, jobs)
+        if not lane.ready:
+            return None
+        try:
+            file = self._handles.take(lane.rollout_id)
+        except OSError as exc:
+            self._lose_all(lane.take_ready(), exc)
+            return None
+        try:
+            if not self._acquire(lane, file):
+                self._handles.give(lane.rollout_id, file)
+                lane.ready = [job for job in lane.ready if not job.settled]
+                first, longest = LOCK_PAUSE_SECONDS
+                return min(longest, first * 2**lane.lock_tries) if lane.ready else None
+            try:
+                self._append(lane.take_ready(), file)
+            finally:
+                file.unlock()
+        except OSError as exc:
+            self._handles.drop(file)
+            self._lose_all(lane.take_ready(), exc)
+            return None
+        lane.lock_tries = 0
+        self._handles.give(lane.rollout_id, file)
+        self.markers.nudge()
+        return None
+
+    def _build(self, lane: Lane, jobs: list[Job]) -> None:
+        size = 0
+        for position, job in enumerate(jobs):
+            make = job.make
+            if make is None:  # given up meanwhile
+                continue
+            try:
+                job.line = make()
+            except Exception as exc:  # noqa: BLE001  a record that cannot be built costs only itself
+                self._lose(job, exc)
+                continue
+            lane.ready.append(job)
+            size += len(job.line)
+            if size >= GROUP_BYTES:
+                with self._lock:
+                    lane.put_back(jobs[position + 1 :])
+                return
+
+    def _acquire(self, lane: Lane, file: CaptureFile) -> bool:
+        if file.try_lock():
+            return True
+        lane.lock_tries += 1
+        if lane.lock_tries < LOCK_TRIES:
+            return False
+        with self._lock:  # polling could starve beside eager foreign writers: stand in the system's queue
+            if self._threads >= self._max_threads + MAX_EXTRA_THREADS:
+                return False
+            self._add_thread()
+        file.lock()
+        return True
+
+    def _append(self, jobs: list[Job], file: CaptureFile) -> None:
+        try:
+            file.append(jobs[0].line if len(jobs) == 1 else b"".join([job.line for job in jobs]))
+        except OSError as exc:
+            if len(jobs) == 1:
+                self._lose(jobs[0], exc)
+                return
+            for job in jobs:  # a line that does not fit must not cost its neighbours
+                self._append([job], file)
+            return
+        for job in jobs:
+            self.bytes_written += len(job.line)
+            job.settle(None)
+
+    def _lose_all(self, jobs: list[Job], error: Exception) -> None:
+        for job in jobs:
+            self._lose(job, error)
+
+    def _lose(self, job: Job, error: Exception, *, wait_for_marker: bool = True) -> None:
+        """Say that a line is lost: log, mark, then let the waiter go."""
+        if job.settled:
+            return
+        self.lines_lost += 1
+        reason = str(error) or type(error).__name__
+        logger.error("otel-gym: a record of rollout %r is not on disk: %s", job.rollout_id, reason)
+        if wait_for_marker:
+            self.markers.put(job.rollout_id)
+        else:
+            self.markers.owe(job.rollout_id)
+        job.settle(error)
+
+    # ------------------------------------------------------------------ the keeper's thread
+
+    def _keep(self) -> None:
+        """Bring parked lanes back, let go what takes too long, double threads that the system keeps."""
+        idle = 0
+        while True:
+            with self._lock:
+                now = time.monotonic()
+                late = self._late(now)
+                while self._parked and self._parked[0][0] <= now:
+                    self._todo.put(heapq.heappop(self._parked)[2])
+                stuck = sum(1 for lane in self._working.values() if now - lane.busy_since > PATIENCE_SECONDS)
+                if stuck and not self._todo.empty() and self._threads < self._max_threads + min(stuck, MAX_EXTRA_THREADS):
+                    with contextlib.suppress(RuntimeError):
+                        self._add_thread()
+                idle = 0 if self._lanes or self._accepted else idle + 1
+                pause: float | None = PATIENCE_SECONDS if self._lanes else IDLE_TICK_SECONDS
+                if self._parked:
+                    pause = max(0.0, min(PATIENCE_SECONDS, self._parked[0][0] - now))
+                if idle > IDLE_TICKS:
+                    pause = None
+                self._keeper_sleeps = pause is None
+                self._keeper_wake.clear()
+            for job in late:
+                self._lose(job, TimeoutError(f"the write took longer than {self.timeout:g} s"), wait_for_marker=False)
+            self._keeper_wake.wait(pause)
+
+    def _late(self, now: float) -> list[Job]:
+        late = []
+        while self._accepted and (self._accepted[0].settled or self._accepted[0].accepted_at + self.timeout <= now):
+            late.append(self._accepted.popleft())
+        return late
+
+
+_writers: weakref.WeakSet[Writer] = weakref.WeakSet()
+
+
+def _abandon_all() -> None:
+    for writer in list(_writers):
+        writer.abandon()
+
+
+def _close_all() -> None:
+    for writer in list(_writers):
+        with contextlib.suppress(Exception):
+            writer.close()
+
+
+os.register_at_fork(after_in_child=_abandon_all)
+atexit.register(_close_all)
