@@ -22,7 +22,7 @@ from otel_gym.errors import InvalidRolloutIdError, MissingExtraError, OtelGymErr
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
-__all__ = ["COMMANDS", "FAILED", "INTERRUPTED", "MISUSED", "make_parser", "main"]
+__all__ = ["COMMANDS", "FAILED", "INTERRUPTED", "MISUSED", "main", "make_parser"]
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
