@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
@@ -148,13 +148,12 @@ def test_a_row_whose_id_cannot_be_used_costs_only_itself(tmp_path: Path, caplog:
     ]
     clear_rollouts(rows, [tmp_path])
     assert [] == list(tmp_path.iterdir())
-    assert ["../1-0"] == [
-        id_ for record in caplog.records if isinstance(record.args, tuple) for id_ in _ids(record.args)
-    ]
+    refused = [arg.rollout_id for record in caplog.records for arg in record.args or () if is_refusal(arg)]
+    assert ["../1-0"] == refused
 
 
-def _ids(args: tuple[object, ...]) -> list[object]:
-    return [arg.rollout_id for arg in args if isinstance(arg, InvalidRolloutIdError)]
+def is_refusal(arg: object) -> TypeGuard[InvalidRolloutIdError]:
+    return isinstance(arg, InvalidRolloutIdError)
 
 
 def test_every_directory_is_cleared(tmp_path: Path) -> None:
