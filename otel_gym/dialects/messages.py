@@ -1,0 +1,219 @@
+"""Anthropic Messages: `/v1/messages`.
+
+The stream is `message_start`, then for each content block `content_block_start`, deltas and `content_block_stop`, then
+`message_delta` and `message_stop`, with `ping` and `error` anywhere (Anthropic's "Streaming messages"). What is kept of
+it: `spec/capture.md`, "Streams", and rows 2, 9, 10, 11 and 15 of `divergences.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from otel_gym.dialects.base import Assembly, Terminal
+from otel_gym.dialects.endings import ending
+from otel_gym.dialects.growing import Gaps, Own, Pieces, own, pieces, settle
+from otel_gym.dialects.mending import mended
+from otel_gym.sse import Event
+from otel_gym_jsonl import json_text
+
+_ENDINGS: Final[Mapping[str, Terminal]] = {"message_stop": "complete", "error": "error"}
+_MARKS: Final = (b"message_stop", b'"error"')
+
+_START_FIELDS: Final = ("id", "type", "role", "model", "stop_reason")
+_TEXTS: Final = {  # delta: the block it begins where none was started, and the text that it carries
+    "text_delta": ("text", "text"),
+    "thinking_delta": ("thinking", "thinking"),
+    "signature_delta": ("thinking", "signature"),
+}
+_CARRIED: Final = {  # what a delta is that does not say its type
+    "text": "text_delta",
+    "thinking": "thinking_delta",
+    "signature": "signature_delta",
+    "partial_json": "input_json_delta",
+    "citation": "citations_delta",
+}
+
+
+class Messages:
+    """The Messages dialect; see `base.Dialect`."""
+
+    name = "messages"
+    path = "/v1/messages"
+    needles = (b"message_stop", b"error")
+
+    def terminal(self, event: Event) -> Terminal | None:
+        """`message_stop` completes a stream, `error` ends it as one."""
+        return ending(event, _ENDINGS, _MARKS)
+
+    def assemble(self, events: Iterable[Event]) -> Assembly:
+        """The message that the events up to the first terminal one build; None where they begin none."""
+        message = _Message()
+        for event in events:
+            terminal = ending(event, _ENDINGS, _MARKS)
+            if terminal is not None:
+                return Assembly(message.response(), terminal)
+            payload = event.payload
+            if isinstance(payload, dict):
+                kind = payload.get("type")
+                message.take(kind if isinstance(kind, str) else event.name, payload)
+        return Assembly(message.response())
+
+
+class _Message:
+    """One message, as far as it has come."""
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._open = False
+        self._fields: dict[str, Any] = {}
+        self._usage: dict[str, Any] = {}
+        self._blocks = Gaps()
+        self._inputs: dict[int, Pieces] = {}
+        self._last = 0  # the block that an event without an index is about
+
+    def take(self, kind: str, payload: dict[str, Any]) -> None:
+        if kind == "content_block_delta":
+            delta = payload.get("delta")
+            if isinstance(delta, dict):
+                index = payload.get("index")
+                self._grow(index if type(index) is int else self._last, delta)
+        elif kind == "content_block_start":
+            block = payload.get("content_block")
+            if isinstance(block, dict):
+                index = payload.get("index")
+                if type(index) is not int:
+                    index = max(self._blocks) + 1 if self._blocks else 0
+                self._blocks[index] = Own(block)
+                self._inputs.pop(index, None)
+                self._last = index
+        elif kind == "message_delta":
+            self._end(payload)
+        elif kind == "message_start":
+            self._start(payload.get("message"))
+
+    def response(self) -> dict[str, Any] | None:
+        """The message object; None where nothing began one."""
+        if not self._open and not self._blocks:
+            return None
+        for index, parts in self._inputs.items():
+            self._fill_input(self._blocks[index], "".join(parts))
+        response = {**self._fields, "content": settle(self._blocks)}
+        response.setdefault("type", "message")
+        if self._usage:
+            response["usage"] = self._usage
+        stored: dict[str, Any] = mended(response)
+        return stored
+
+    def _start(self, message: Any) -> None:
+        if not isinstance(message, dict):
+            self._open = True
+            return
+        known, given = self._fields.get("id"), message.get("id")
+        if known is not None and given is not None and known != given:
+            self._begin()  # an upstream that began anew: only the last message counts
+        self._open = True
+        for key in _START_FIELDS:
+            value = message.get(key)
+            if value is not None:
+                self._fields[key] = value
+        self._count(message.get("usage"))
+
+    def _end(self, payload: dict[str, Any]) -> None:
+        """A `message_delta`: what is known at the end, cumulative."""
+        self._count(payload.get("usage"))
+        if not self._open:
+            return  # as in the reference: such facts belong to a message, and none was begun
+        delta = payload.get("delta")
+        if isinstance(delta, dict):
+            for key, value in delta.items():
+                if value is not None and key != "type":  # the type is the delta's own
+                    self._fields[key] = value
+        context = payload.get("context_management")
+        if context is not None:
+            self._fields["context_management"] = context
+
+    def _count(self, usage: Any) -> None:
+        if isinstance(usage, dict):
+            for key, value in usage.items():
+                self._usage[key] = _later_count(key, self._usage.get(key), value)
+
+    def _grow(self, index: int, delta: dict[str, Any]) -> None:
+        kind = delta.get("type")
+        if not isinstance(kind, str):
+            kind = next((_CARRIED[key] for key in delta if key in _CARRIED), "")
+        blocks = self._blocks
+        if kind in _TEXTS:
+            block_type, field = _TEXTS[kind]
+            text = delta.get(field)
+            if isinstance(text, str):
+                block = blocks.get(index)
+                if block is None:
+                    block = blocks[index] = Own(type=block_type)
+                pieces(block, field).append(text)
+        elif kind == "input_json_delta":
+            text = delta.get("partial_json")
+            if isinstance(text, str):
+                own(blocks, index, {})
+                self._inputs.setdefault(index, Pieces()).append(text)
+        elif kind == "citations_delta":
+            citation = delta.get("citation")
+            if isinstance(citation, dict):
+                block = own(blocks, index, {"type": "text"})
+                known = block.get("citations")
+                if not isinstance(known, Gaps):
+                    known = block["citations"] = Gaps(enumerate(known if isinstance(known, list) else ()))
+                known[len(known)] = citation
+        elif not self._grow_own_kind(index, kind, delta):
+            return
+        self._last = index
+
+    def _grow_own_kind(self, index: int, kind: str, delta: dict[str, Any]) -> bool:
+        """A delta named after its block (`compaction_delta`): its texts are the block's texts of the same names."""
+        block = self._blocks.get(index)
+        block_type = kind.removesuffix("_delta")
+        texts = {key: value for key, value in delta.items() if key != "type" and isinstance(value, str)}
+        if not texts or not block_type or block_type == kind:
+            return False
+        if block is None:
+            block = self._blocks[index] = Own(type=block_type)
+        elif block.get("type") != block_type:
+            return False
+        for key, value in texts.items():
+            pieces(block, key).append(value)
+        return True
+
+    @staticmethod
+    def _fill_input(block: Own, text: str) -> None:
+        if not text or block.get("input"):
+            return  # an input that came whole with the block's start stands
+        text = json_text.mend_surrogates(text)
+        try:
+            value = mended(json_text.loads(text.encode()))
+            json_text.dumps(value)  # one that cannot be stored would cost the whole message
+        except ValueError:
+            value = {"_raw": text}
+        if value != {} or "type" in block:  # an empty input of a block that nothing announced says nothing
+            block["input"] = value
+
+
+def _later_count(key: str, known: Any, value: Any) -> Any:
+    """One usage figure after a later event: cumulative, so that neither a null nor a stray 0 takes one back."""
+    if known is None:
+        return value
+    if value is None:
+        return known
+    if isinstance(known, dict) and isinstance(value, dict):
+        return {inner: _later_count(key, known.get(inner), count) for inner, count in value.items()}
+    if _is_number(known):
+        if not _is_number(value):
+            return known
+        if known > 0 and value == 0 and (key == "input_tokens" or key.startswith("cache_")):
+            return known
+    return value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
