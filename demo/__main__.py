@@ -1,0 +1,53 @@
+"""`python -m demo [--out DIRECTORY]`: run the demo; exit code 0 only if every expected record is there."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+
+from demo.report import pretty, rollout_lines, shortfalls
+from demo.rollouts import ROLLOUTS, run_all
+from demo.server import APP, ServerError, serving
+from otel_gym_jsonl import CaptureStore
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run three rollouts against a captured server and say what is on disk afterwards."""
+    parser = argparse.ArgumentParser(prog="python -m demo", description="Three rollouts, captured.")
+    parser.add_argument("--out", type=Path, default=Path("demo-out"), help="where the files go and stay (%(default)s)")
+    out: Path = parser.parse_args(arguments).out.resolve()
+
+    store = CaptureStore(out / "model-calls")
+    for rollout in ROLLOUTS:
+        store.clear(rollout.id)  # of an earlier demo
+    variables = {"OTEL_GYM_MODEL_CALL_CAPTURE_DIR": str(store.directory), "OTEL_GYM_MODEL_SERVER_NAME": "policy"}
+    print("A model server under uvicorn, capture switched on by its environment alone:\n")
+    for name, value in variables.items():
+        print(f"  {name}={value}")
+    try:
+        with serving(out / "server.log", variables) as url:
+            print(f"  uvicorn {APP}   (now at {url})\n")
+            print(f"Three agents at once, each at {url}/ng-rollout/<its rollout>:\n")
+            for rollout, end in zip(ROLLOUTS, asyncio.run(run_all(url)), strict=True):
+                print(f"  {rollout.id}  {rollout.title:<40} {end}")
+    except ServerError as exc:
+        print(exc, file=sys.stderr)
+        return 1
+
+    print("\nThe server is gone. What it left:\n")
+    for rollout in ROLLOUTS:
+        print("\n".join(rollout_lines(store, rollout)) + "\n")
+    wrong = [what for rollout in ROLLOUTS for what in shortfalls(store, rollout)]
+    if wrong:
+        print("\n".join(["Not all that was expected is there:", *wrong]), file=sys.stderr)
+        return 1
+    print(f"One record of rollout {ROLLOUTS[0].id}, as it stands in its file (there on one line):\n")
+    print(pretty(store.read(ROLLOUTS[0].id)[0]))
+    print("\nEvery expected record is there.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""The demo runs as a user runs it, and says so when a record is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from demo.report import pretty, shortfalls, table
+from demo.rollouts import ROLLOUTS
+from otel_gym_jsonl import CaptureStore
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_the_demo_finds_every_record_twice_in_a_row_and_keeps_the_files(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "demo", "--out", str(tmp_path)]
+    runs = [subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120) for _ in range(2)]
+    assert [("", 0)] * 2 == [(done.stderr, done.returncode) for done in runs], runs
+    store = CaptureStore(tmp_path / "model-calls")
+    assert [rollout.id for rollout in ROLLOUTS] == list(store.rollout_ids())
+    for rollout in ROLLOUTS:
+        assert str(store.path_for(rollout.id)) in runs[1].stdout
+        assert list(rollout.categories) == [record["error_category"] for record in store.read(rollout.id)]
+
+
+def test_a_missing_record_is_a_shortfall(tmp_path: Path) -> None:
+    store = CaptureStore(tmp_path)
+    rollout = ROLLOUTS[0]
+    calls = [("responses", 200, None)] * 3
+    assert [
+        f"rollout {rollout.id}: model_call_capture_no_records",
+        f"rollout {rollout.id}: expected calls (dialect, status, category) {calls}, found []",
+    ] == shortfalls(store, rollout)
+
+
+def test_a_marked_rollout_is_a_shortfall(tmp_path: Path) -> None:
+    store = CaptureStore(tmp_path)
+    store.marker_for(ROLLOUTS[0].id).touch()
+    assert f"rollout {ROLLOUTS[0].id}: model_call_capture_incomplete" in shortfalls(store, ROLLOUTS[0])
+
+
+def test_a_table_puts_words_to_the_left_and_numbers_to_the_right() -> None:
+    rows = [["a", "1"], ["bcd", "22"]]
+    assert ["word   n", "a      1", "bcd   22"] == list(table(("word", "n"), rows, {"word"}))
+
+
+def test_what_fits_on_a_line_stays_on_one_and_long_texts_are_cut() -> None:
+    value = {"short": [1, 2], "long": "x" * 100, "list": [{"k": "v" * 60}, {"k": "v" * 60}]}
+    cut = "x" * 70 + "… (100 characters)"
+    item = '{"k": "' + "v" * 60 + '"}'
+    expected = f'{{\n  "short": [1, 2],\n  "long": "{cut}",\n  "list": [\n    {item},\n    {item}\n  ]\n}}'
+    assert expected == pretty(value)
