@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from otel_gym_jsonl.errors import InvalidRolloutIdError
+from otel_gym_jsonl.files import is_rollout_id
 from otel_gym_jsonl.store import CaptureStore
 
 __all__ = [
@@ -110,23 +111,16 @@ def clear_rollouts(rows: Iterable[object], capture_dirs: Iterable[str | Path]) -
     for row in rows:
         try:
             rollout_id = maybe_rollout_id_from_run_body(row)
+            if rollout_id is None:
+                continue
+            if not is_rollout_id(rollout_id):  # too long for a file name: never captured either
+                raise InvalidRolloutIdError(rollout_id)
         except InvalidRolloutIdError as error:
             _log.warning("nothing is cleared for a row: %s", error)
             continue
-        if rollout_id is not None:
-            rollout_ids[rollout_id] = None
+        rollout_ids[rollout_id] = None
     for directory in capture_dirs:
-        store = CaptureStore(Path(directory))
-        store.clear([rollout_id for rollout_id in rollout_ids if _names_a_file(store, rollout_id)])
-
-
-def _names_a_file(store: CaptureStore, rollout_id: str) -> bool:
-    """Whether an id is short enough for a file name; a longer one was never captured either."""
-    try:
-        store.path_for(rollout_id)
-    except InvalidRolloutIdError:
-        return False
-    return True
+        CaptureStore(directory).clear(rollout_ids)
 
 
 def _checked(rollout_id: object) -> str:
