@@ -40,7 +40,7 @@ class Messages:
 
     name = "messages"
     path = "/v1/messages"
-    needles = (b"message_stop", b"error")
+    needles: tuple[bytes, ...] = (b"message_stop", b"error")
 
     def terminal(self, event: Event) -> Terminal | None:
         """`message_stop` completes a stream, `error` ends it as one."""

@@ -30,7 +30,7 @@ class Responses:
 
     name = "responses"
     path = "/v1/responses"
-    needles = (b"response.completed", b"response.incomplete", b"response.failed", b"error")
+    needles: tuple[bytes, ...] = (b"response.completed", b"response.incomplete", b"response.failed", b"error")
 
     def terminal(self, event: Event) -> Terminal | None:
         """`response.completed`, `.incomplete` and `.failed` end a stream as they say, `error` ends it as one."""

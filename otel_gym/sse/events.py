@@ -3,21 +3,27 @@
 Shape (WHATWG HTML, "Server-sent events"): lines end with LF, CR LF or CR in any mixture; a blank line ends an event; a
 line that begins with a colon is a comment; one byte-order mark at the very start belongs to the encoding. Beyond the
 standard, as streams need it whose end may be missing or odd: an event without data counts, and so does the last one
-without its blank line; two data lines that are a JSON object each and no JSON together are two events; a field named
+without its blank line; data lines that make no JSON together but an object each are an event each; a field named
 `error` whose value is a JSON object is kept (`divergences.md`, rows 8, 15, 28, 29).
-
-Watching a stream while it passes is `terminal_watch`'s business.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any, Final
 
+import orjson
+
 from otel_gym_jsonl import json_text
 
-_BOM: Final = b"\xef\xbb\xbf"
+BOM: Final = b"\xef\xbb\xbf"
+DONE: Final = b"[DONE]"
+"""What stands in place of JSON in the last event of many streams."""
+
 _UNREAD: Final = object()
+_DIGITS_ALIKE: Final = bytes.maketrans(b"123456789", b"000000000")
+_LONG_NUMBER: Final = b"0" * 19  # the shortest run of digits that orjson may round
 
 
 class Event:
@@ -27,29 +33,23 @@ class Event:
         name: the value of its `event:` line without surrounding space, `""` when there is none.
         data: its data lines, joined by LF.
         error: the JSON object of a field named `error` (row 29), as bytes; None when there is none.
+        payload: the JSON value of `data`; None when it is unreadable (or a JSON null).
     """
 
-    __slots__ = ("_payload", "data", "error", "name")
+    __slots__ = ("data", "error", "name", "payload")
 
-    def __init__(self, name: str, data: bytes, error: bytes | None = None) -> None:
+    def __init__(self, name: str, data: bytes, error: bytes | None = None, payload: Any = _UNREAD) -> None:
         self.name = name
         self.data = data
         self.error = error
-        self._payload: Any = _UNREAD
-
-    @property
-    def payload(self) -> Any:
-        """The JSON value of `data`; None when it is unreadable (or a JSON null)."""
-        if self._payload is _UNREAD:
-            self._payload = _read_json(self.data)
-        return self._payload
+        self.payload = read_json(data) if payload is _UNREAD else payload
 
     @property
     def type(self) -> str:
         """The payload's own `type`, `""` when it has none that is a string."""
         payload = self.payload
-        kind = payload.get("type") if isinstance(payload, dict) else None
-        return kind if isinstance(kind, str) else ""
+        own = payload.get("type") if isinstance(payload, dict) else None
+        return own if isinstance(own, str) else ""
 
     @property
     def kind(self) -> str:
@@ -63,54 +63,68 @@ class Event:
 
 def events(body: bytes) -> Iterator[Event]:
     """The events of a whole body, in order; the last one counts without its closing blank line too."""
-    if body.startswith(_BOM):
-        body = body[len(_BOM) :]
+    if body.startswith(BOM):
+        body = body[len(BOM) :]
     if b"\r" in body:
         body = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    # One look for long numbers at the whole body saves one at each event.
+    loads = read_json if _LONG_NUMBER in body.translate(_DIGITS_ALIKE) else orjson.loads
     for block in body.split(b"\n\n"):
-        yield from block_events(block)
+        if block[:6] == b"data: " and b"\n" not in block:
+            data = block[6:]
+            try:
+                payload = loads(data)
+            except ValueError:
+                payload = read_json(data)
+            yield Event("", data, None, payload)
+        else:
+            yield from block_events(block)
 
 
 def block_events(block: bytes) -> Iterator[Event]:
     """The events that the lines between two blank lines make: mostly one, none for comments alone.
 
-    `block` has LF line ends only, no byte-order mark that belongs to the encoding and no blank line except at its start
-    or end.
+    `block` has LF line ends only, and no byte-order mark that belongs to the encoding.
     """
-    if block.startswith(b"data: ") and b"\n" not in block:
-        yield Event("", block[6:])
-        return
     name = ""
     lines: list[tuple[str, bytes]] = []
     errors: list[bytes] = []
     for line in block.split(b"\n"):
         field, _, value = line.partition(b":")
-        value = value.removeprefix(b" ")
         if field == b"data":
-            lines.append((name, value))
+            lines.append((name, value.removeprefix(b" ")))
         elif field == b"event":
             name = value.strip().decode("utf-8", "replace")
         elif field == b"error":
-            errors.append(value)
+            errors.append(value.removeprefix(b" "))
     error = next((value for value in (b"\n".join(errors), *errors) if _is_object(value)), None) if errors else None
     if len(lines) > 1:
-        joined = Event(name, b"\n".join(value for _, value in lines), error)
-        if joined.payload is None and all(_is_object(value) for _, value in lines):
-            # An event whose blank line went missing: each line belongs to the name in force there.
-            for position, (own, value) in enumerate(lines):
-                yield Event(own or name, value, error if position == len(lines) - 1 else None)
-            return
-        yield joined
+        whole = Event(name, b"\n".join(value for _, value in lines), error)
+        parts = [(own, value) for own, value in lines if value.strip()]
+        if len(parts) > 1 and whole.payload is None and all(_is_object(v) or v.strip() == DONE for _, v in parts):
+            # A blank line went missing: each line belongs to the name in force there, an error field to the last.
+            for own, value in parts[:-1]:
+                yield Event(own or name, value)
+            yield Event(parts[-1][0] or name, parts[-1][1], error)
+        else:
+            yield whole
     elif lines or name or error is not None:
         yield Event(name, lines[0][1] if lines else b"", error)
 
 
-def _read_json(data: bytes) -> Any:
+def read_json(data: bytes) -> Any:
+    """The JSON value of an event's data, bad UTF-8 replaced by U+FFFD; None when it is no JSON."""
+    if not data or data == DONE:
+        return None  # the two that are no JSON in good streams
     try:
         return json_text.loads(data)
     except ValueError:
+        pass
+    try:
+        return json.loads(data.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
         return None
 
 
 def _is_object(data: bytes) -> bool:
-    return isinstance(_read_json(data), dict)
+    return isinstance(read_json(data), dict)
