@@ -1,0 +1,91 @@
+# Each target works on a fresh machine that has Python (3.10 or later, with pip and venv) and make; nothing need be
+# prepared. Say 'make PYTHON=python3.12 …' for another interpreter, and 'make clean' before changing it.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+
+MADE := $(VENV)/.made
+FLOORS := .venv-floors
+FLOORS_MADE := $(FLOORS)/.made
+FLOOR_VERSION := 3.10
+FLOOR_PYTHON ?= $(shell scripts/find_python $(FLOOR_VERSION))
+
+# A hanging test is a failure with a stack, not a run that never ends.
+PYTEST := -m pytest -n auto --dist=worksteal --timeout=300
+QUICK := not slow and not servers
+
+.PHONY: help demo test test-floors test-wheel check bench lock clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(MADE) ## three rollouts of real clients against a captured model server, under a minute
+	@$(BIN)/python -m demo
+
+test: $(MADE) ## the whole suite, on the locked development versions
+	@echo "==> the whole suite"
+	$(BIN)/python $(PYTEST) $(ARGS)
+
+test-floors: ## the quick part of the suite on Python 3.10 and the oldest supported dependencies
+	@if [ -n "$(FLOOR_PYTHON)" ]; then $(MAKE) --no-print-directory run-floors; \
+	elif [ "$${CI:-}" = true ]; then echo "==> no Python $(FLOOR_VERSION) here, and CI must have it" >&2; exit 1; \
+	else echo "==> left out: no Python $(FLOOR_VERSION) here (make test-floors FLOOR_PYTHON=/path/to/python)"; fi
+
+.PHONY: run-floors
+run-floors: $(FLOORS_MADE)
+	@echo "==> the quick part of the suite on $(FLOOR_PYTHON) and requirements/floors.txt"
+	$(FLOORS)/bin/python $(PYTEST) -m "$(QUICK)" -p no:cacheprovider $(ARGS)
+
+test-wheel: $(MADE) ## build the wheel, install it alone, and use it from outside the tree
+	@echo "==> the wheel, in an environment with only its own dependencies"
+	rm -rf dist .venv-wheel
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+	$(BIN)/python -m venv .venv-wheel
+	.venv-wheel/bin/python $(PIP_INSTALL) --constraint requirements/dev.txt dist/otel_gym-*.whl
+	cd "$$(mktemp -d)" && "$(CURDIR)/.venv-wheel/bin/python" -I "$(CURDIR)/scripts/smoke_wheel.py" "$(CURDIR)"
+
+check: $(MADE) ## lint, format, types, import contracts, rules of the house
+	@echo "==> lint"
+	$(BIN)/ruff check .
+	@echo "==> format"
+	$(BIN)/ruff format --check .
+	@echo "==> types"
+	$(BIN)/mypy
+	@echo "==> import contracts"
+	$(BIN)/lint-imports
+	@echo "==> rules of the house"
+	$(BIN)/python scripts/check_house.py
+
+bench: $(MADE) ## what capture costs, beside the bare application and the disk
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+COMPILE := $(BIN)/uv pip compile --quiet --upgrade --python-version 3.10 --no-emit-index-url --no-annotate --no-header
+
+lock: $(MADE) ## take the newest versions into requirements/*.txt
+	$(COMPILE) --universal pyproject.toml --all-extras requirements/dev.in --output-file requirements/dev.txt
+	$(COMPILE) requirements/floors.in --output-file requirements/floors.txt
+
+clean: ## remove what the targets made
+	rm -rf $(VENV) $(FLOORS) .venv-wheel dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(MADE): requirements/dev.txt pyproject.toml
+	@echo "==> $(VENV): $(PYTHON) with the locked development versions (about a minute)"
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 10) or sys.exit("otel-gym needs Python 3.10 or later: make PYTHON=…")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python $(PIP_INSTALL) --requirement requirements/dev.txt
+	$(BIN)/python $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(FLOORS_MADE): requirements/floors.txt pyproject.toml
+	@echo "==> $(FLOORS): $(FLOOR_PYTHON) with the oldest supported versions"
+	$(FLOOR_PYTHON) -m venv --clear $(FLOORS)
+	$(FLOORS)/bin/python $(PIP_INSTALL) --requirement requirements/floors.txt
+	$(FLOORS)/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
