@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -74,12 +74,16 @@ def clear(rows: Iterable[Any], capture_dirs: Iterable[Path]) -> None:
 
 
 def correlation(fn: str, args: dict[str, Any]) -> Any:
-    if fn == "path_for":
-        store = CaptureStore(Path("/"))
-        return [store.path_for(args["rollout_id"]).name, store.marker_for(args["rollout_id"]).name]
-    functions = {
+    functions: dict[str, Callable[..., Any]] = {
         "maybe_rollout_id_from_run_body": maybe_rollout_id_from_run_body,
         "apply_rollout_prefix": apply_rollout_prefix,
         "rollout_path_prefix": rollout_path_prefix,
+        "path_for": file_names,
     }
-    return functions[fn](**args)
+    with reference_errors():
+        return functions[fn](**args)
+
+
+def file_names(rollout_id: str) -> list[str]:
+    store = CaptureStore(Path("/"))
+    return [store.path_for(rollout_id).name, store.marker_for(rollout_id).name]
