@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from otel_gym_jsonl.answers import finish_reason, reasoning_content, tool_calls
 from otel_gym_jsonl.errors import DamagedRecordError
@@ -130,19 +130,30 @@ class ModelCallRecord(BaseModel):
         )
 
 
-def iter_model_calls(path: Path, **options: Any) -> Iterator[tuple[Line, ModelCallRecord | Exception]]:
-    """Each line of a capture file with its call, or with what was wrong with it, in the memory that one line needs.
+def iter_model_calls(path: Path, **options: Any) -> Iterator[tuple[Line, ModelCallRecord | DamagedRecordError]]:
+    """Each line of a capture file with its call, or with why it gives none, in the memory that one line needs.
 
     The options are those of `iter_records`.
+
+    Raises: as `iter_records`.
     """
     for line in iter_records(path, **options):
         if line.error is not None:
-            yield line, line.error
+            yield line, _damaged(path, line, str(line.damage), line.error)
             continue
         try:
             yield line, ModelCallRecord.from_record(line.value, line.index)
-        except (ValueError, TypeError, AttributeError) as exc:
-            yield line, exc
+        except ValidationError as exc:
+            fields = (f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in exc.errors(include_url=False))
+            yield line, _damaged(path, line, "; ".join(fields), exc)
+        except (TypeError, AttributeError) as exc:
+            yield line, _damaged(path, line, line.damage or f"its response has a shape that no API has: {exc}", exc)
+
+
+def _damaged(path: Path, line: Line, reason: str, cause: Exception) -> DamagedRecordError:
+    error = DamagedRecordError(path, line.number, reason)
+    error.__cause__ = cause
+    return error
 
 
 def read_model_call_records(store: CaptureFiles, rollout_id: str) -> list[ModelCallRecord]:
@@ -185,9 +196,9 @@ def aggregate_model_call_metrics(store: CaptureFiles, rollout_id: str) -> dict[s
 
 
 def _strict(path: Path) -> Iterator[ModelCallRecord]:
-    for line, call in iter_model_calls(path):
-        if not isinstance(call, ModelCallRecord):
-            raise DamagedRecordError(path, line.number, line.damage or str(call)) from call
+    for _, call in iter_model_calls(path):
+        if isinstance(call, DamagedRecordError):
+            raise call
         yield call
 
 

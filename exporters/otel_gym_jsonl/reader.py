@@ -11,6 +11,7 @@ Source: "The store" of the capture format; every case of kind `store_read` of th
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -25,9 +26,14 @@ from otel_gym_jsonl.errors import DamagedRecordError
 
 _PIECE = 1024 * 1024
 _LOCK_POLL_S = 0.05
-# What a JSON value can begin with. A long line that begins with anything else (a run of zero bytes that a crash
-# left behind, say) is passed over without being kept.
-_FIRST_BYTES = frozenset(b'{["-0123456789tfn')
+_LOOK = 256
+# What a JSON value can begin with. A line that begins with anything else (a run of zero bytes that a crash left
+# behind, say) is passed over without being kept, however long it is.
+_FIRST_BYTES = b'{["-0123456789tfn'
+
+
+class LineTooLongError(ValueError):
+    """A line is longer than the caller of `iter_records` wanted to parse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +46,7 @@ class Line:
         size: length in bytes, without the newline.
         value: the JSON value; None when the line could not be read as JSON (or is the JSON `null`).
         damage: why this is no record, None for a record.
-        error: what the decoder raised, None when the line is JSON.
+        error: what the decoder raised (LineTooLongError where it was not asked), None when the line is JSON.
         ended: whether a newline follows; without one it is the torn end of a write, or of a hand-made file.
     """
 
@@ -79,20 +85,19 @@ def iter_records(
         return
     with file:
         end = _length_under_lock(file, lock_timeout_s)
-        for index, (number, size, data, reason, ended) in enumerate(_lines(file, end, max_line_bytes)):
+        for index, (number, size, data, error, ended) in enumerate(_lines(file, end, max_line_bytes)):
             value: Any = None
-            error: ValueError | None = None
-            if reason is None:
+            damage: str | None = None
+            if error is None:
                 try:
                     value = _parse(data)
                 except orjson.JSONDecodeError as exc:
-                    error, reason = exc, _why(exc, ended)
-                else:
-                    if not isinstance(value, dict):
-                        reason = f"a JSON {_json_type(value)} where an object is expected"
-            else:
-                error = ValueError(reason)
-            yield Line(index, number, size, value, reason, error, ended)
+                    error = exc
+            if error is not None:
+                damage = _why(error, ended)
+            elif not isinstance(value, dict):
+                damage = f"a JSON {_json_type(value)} where an object is expected"
+            yield Line(index, number, size, value, damage, error, ended)
 
 
 def read(path: str | os.PathLike[str]) -> list[Any]:
@@ -152,7 +157,7 @@ def _length_under_lock(file: BinaryIO, timeout_s: float | None) -> int:
 
 def _lines(
     file: BinaryIO, end: int, max_line_bytes: int | None
-) -> Iterator[tuple[int, int, bytes | bytearray, str | None, bool]]:
+) -> Iterator[tuple[int, int, bytes | bytearray, ValueError | None, bool]]:
     """(number, size, content, why the content was not kept, whether a newline ended it) of each non-blank line."""
     position = number = 0
     while position < end:
@@ -164,29 +169,39 @@ def _lines(
         ended = piece.endswith(b"\n")
         if ended or position == end:
             if not piece.isspace():
-                yield number, len(piece) - ended, piece, None, ended
+                yield number, len(piece) - ended, piece, _refused(piece, len(piece) - ended, max_line_bytes), ended
             continue
-        # A line longer than one piece.
+        # A line longer than one piece: collected, or only counted once it is refused.
         size = 0
         kept = bytearray()
-        reason: str | None = None
+        unread: ValueError | None = None
         while piece:
             size += len(piece)
-            if reason is None and (kept or not piece.isspace()):
-                if not kept and piece.lstrip()[0] not in _FIRST_BYTES:
-                    reason = f"it begins with the byte 0x{piece.lstrip()[0]:02x}, no JSON does"
-                elif max_line_bytes is not None and size > max_line_bytes:
-                    reason = f"longer than {max_line_bytes} bytes, not looked into"
-                    kept = bytearray()
-                else:
-                    kept += piece
             ended = piece.endswith(b"\n")
+            if unread is None and (kept or not piece.isspace()):
+                unread = _refused(kept or piece, size - ended, max_line_bytes)
+                if unread is None:
+                    kept += piece
+                else:
+                    kept = bytearray()
             if ended or position >= end:
                 break
             piece = file.readline(min(_PIECE, end - position))
             position += len(piece)
-        if kept or reason is not None:
-            yield number, size - ended, kept, reason, ended
+        if kept or unread is not None:
+            yield number, size - ended, kept, unread, ended
+
+
+def _refused(start: bytes | bytearray, size: int, max_line_bytes: int | None) -> ValueError | None:
+    """Why a line that begins like this, and is so long by now, is not worth parsing."""
+    first = start[:_LOOK].lstrip()[:1]
+    if first == b"\0":
+        return json.JSONDecodeError("it begins with zero bytes, as a crash of the machine leaves them", "", 0)
+    if first and first not in _FIRST_BYTES:
+        return json.JSONDecodeError(f"it begins with the byte 0x{first.hex()}, as no JSON does", "", 0)
+    if max_line_bytes is not None and size > max_line_bytes:
+        return LineTooLongError(f"longer than {max_line_bytes} bytes, not looked into")
+    return None
 
 
 def _parse(data: bytes | bytearray) -> Any:
@@ -200,8 +215,11 @@ def _parse(data: bytes | bytearray) -> Any:
         return orjson.loads(stripped)
 
 
-def _why(exc: orjson.JSONDecodeError, ended: bool) -> str:
-    return str(exc) if ended else f"cut off in mid-write: {exc}"
+def _why(error: ValueError, ended: bool) -> str:
+    what = str(error)
+    if isinstance(error, json.JSONDecodeError):  # orjson's is one; it says "line 1" of every line
+        what = f"{error.msg} at character {error.pos + 1:,}" if error.doc else error.msg
+    return what if ended else f"cut off in mid-write: {what}"
 
 
 def _json_type(value: Any) -> str:

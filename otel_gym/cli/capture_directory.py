@@ -1,0 +1,148 @@
+"""What lies in a capture directory, for the commands that look at one. Nothing here writes."""
+
+from __future__ import annotations
+
+import errno
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from otel_gym_jsonl.errors import DamagedRecordError, InvalidRolloutIdError
+from otel_gym_jsonl.files import CAPTURE_SUFFIX, MARKER_SUFFIX, capture_path, marker_path
+from otel_gym_jsonl.metrics import ModelCallMetrics
+from otel_gym_jsonl.model_calls import ModelCallRecord, iter_model_calls
+from otel_gym_jsonl.reader import Line
+
+LOCK_TIMEOUT_S = 5.0
+"""How long a command waits for a file that another process keeps locked."""
+
+MAX_LINE_BYTES = 1 << 30
+"""A longer line is not looked into, so that a command's memory has a bound."""
+
+NO_RECORDS = "model_call_capture_no_records"
+RECORDS_UNREADABLE = "model_call_capture_records_unreadable"
+INCOMPLETE = "model_call_capture_incomplete"
+UNREADABLE = "model_call_capture_unreadable"
+"""The gap codes of an attachment, in the order in which they are listed."""
+
+GAPS = {
+    NO_RECORDS: "no records: the rollout has no call on disk. Did its model calls carry the /ng-rollout/<id> prefix?",
+    RECORDS_UNREADABLE: "unreadable: lines that are damaged, or hold no call. 'otel-gym verify' names each.",
+    INCOMPLETE: "incomplete: the marker file says that at least one call could not be written (a full or failing "
+    "disk, a body beyond the limit). Run the rollout again, or leave it out.",
+    UNREADABLE: "file unreadable: it cannot be opened, or another process keeps it locked.",
+}
+
+_MAX_CATEGORIES = 64
+_OTHER = "(other)"
+
+
+class NoDirectoryError(ValueError):
+    """The argument of a command is no directory."""
+
+
+def existing_directory(argument: str) -> Path:
+    """The directory that a command was given.
+
+    Raises:
+        NoDirectoryError: it is none, or there is nothing of that name.
+    """
+    path = Path(argument)
+    if path.is_dir():
+        return path
+    if path.exists():
+        raise NoDirectoryError(f"{argument!r} is a file: give the directory that holds the *{CAPTURE_SUFFIX} files")
+    raise NoDirectoryError(f"there is no directory {argument!r}")
+
+
+def rollout_ids(directory: Path) -> list[str]:
+    """The rollouts that have a capture file or a marker, `3-2` before `3-10`."""
+    found = set()
+    for path in directory.iterdir():
+        for suffix in (CAPTURE_SUFFIX, MARKER_SUFFIX):
+            rollout_id = path.name.removesuffix(suffix)
+            if rollout_id != path.name and is_readable_id(rollout_id):
+                found.add(rollout_id)
+    return sorted(found, key=natural)
+
+
+def is_readable_id(rollout_id: str) -> bool:
+    """Whether a reader can ask for this id."""
+    try:
+        capture_path(Path(), rollout_id)
+    except InvalidRolloutIdError:
+        return False
+    return True
+
+
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """A sort key by which numbers within names count as numbers."""
+    return [
+        (0, int(part), part) if part.isascii() and part.isdigit() and len(part) < 20 else (1, 0, part)
+        for part in re.split(r"([0-9]+)", name)
+    ]
+
+
+def calls_of(path: Path) -> Iterator[tuple[Line, ModelCallRecord | DamagedRecordError]]:
+    """Each line of a capture file with its call or what is wrong with it, in bounded memory.
+
+    Raises:
+        OSError: the file is no regular one, cannot be opened, or stays locked (TimeoutError).
+    """
+    if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    yield from iter_model_calls(path, lock_timeout_s=LOCK_TIMEOUT_S, max_line_bytes=MAX_LINE_BYTES)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a rollout's file holds, counted call by call."""
+
+    rollout_id: str
+    path: Path
+    marker: bool
+    metrics: ModelCallMetrics = field(default_factory=ModelCallMetrics)
+    errors: dict[str, int] = field(default_factory=dict)
+    unreadable_lines: int = 0
+    failure: str | None = None
+
+    @classmethod
+    def of(cls, directory: Path, rollout_id: str) -> Tally:
+        """An empty tally of a rollout."""
+        return cls(rollout_id, capture_path(directory, rollout_id), marker_path(directory, rollout_id).exists())
+
+    def calls(self) -> Iterator[tuple[Line, ModelCallRecord | DamagedRecordError]]:
+        """Go over the file once, counting; a file that cannot be read ends it and is kept as `failure`."""
+        try:
+            for line, call in calls_of(self.path):
+                if isinstance(call, ModelCallRecord):
+                    self.metrics.add(call)
+                    if call.error_category is not None:
+                        self._count_error(call.error_category)
+                else:
+                    self.unreadable_lines += 1
+                yield line, call
+        except OSError as exc:
+            self.failure = exc.strerror or str(exc)
+
+    def gaps(self) -> list[dict[str, Any]]:
+        """What is missing, as in an attachment: `{"code"}`, with a `detail` where there is one."""
+        gaps: list[dict[str, Any]] = []
+        if self.failure is not None:
+            gaps.append({"code": UNREADABLE, "detail": self.failure})
+        elif self.metrics.num_calls == 0 and self.unreadable_lines == 0:
+            gaps.append({"code": NO_RECORDS})
+        if self.unreadable_lines:
+            gaps.append({"code": RECORDS_UNREADABLE, "detail": f"count={self.unreadable_lines}"})
+        if self.marker:
+            gaps.append({"code": INCOMPLETE})
+        return gaps
+
+    def _count_error(self, category: str) -> None:
+        category = category[:80]
+        if category not in self.errors and len(self.errors) >= _MAX_CATEGORIES:
+            category = _OTHER
+        self.errors[category] = self.errors.get(category, 0) + 1
