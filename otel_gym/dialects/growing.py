@@ -25,7 +25,7 @@ class Own(dict[str, Any]):
 _GROWING: Final = (Pieces, Gaps, Own)
 
 
-def own(container: dict[Any, Any], key: str | int, made: dict[str, Any]) -> Own:
+def own(container: dict[Any, Any], key: object, made: dict[str, Any]) -> Own:
     """The object under `key`, ours; a copy of `made` where there is none."""
     value = container.get(key)
     if isinstance(value, Own):
@@ -45,7 +45,7 @@ def gaps(container: dict[Any, Any], key: str) -> Gaps:
     return value
 
 
-def pieces(container: dict[Any, Any], key: str | int) -> Pieces:
+def pieces(container: dict[Any, Any], key: object) -> Pieces:
     """The text under `key` as pieces; none where there is no text."""
     value = container.get(key)
     if isinstance(value, Pieces):

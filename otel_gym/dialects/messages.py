@@ -8,7 +8,7 @@ it: `spec/capture.md`, "Streams", and rows 2, 9, 10, 11 and 15 of `divergences.m
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from otel_gym.dialects.base import Assembly, Terminal
 from otel_gym.dialects.endings import ending
@@ -34,6 +34,12 @@ _CARRIED: Final = {  # what a delta is that does not say its type
     "citation": "citations_delta",
 }
 
+# Where a block stands: its index, and whether its start said so. One whose start had no index (or an odd one) takes the
+# next place, and gives it up to none that comes with that index later.
+_Place: TypeAlias = tuple[int, int]
+_UNINDEXED: Final = 0
+_INDEXED: Final = 1
+
 
 class Messages:
     """The Messages dialect; see `base.Dialect`."""
@@ -50,13 +56,13 @@ class Messages:
         """The message that the events up to the first terminal one build; None where they begin none."""
         message = _Message()
         for event in events:
-            terminal = ending(event, _ENDINGS, _MARKS)
-            if terminal is not None:
-                return Assembly(message.response(), terminal)
             payload = event.payload
             if isinstance(payload, dict):
                 kind = payload.get("type")
                 message.take(kind if isinstance(kind, str) else event.name, payload)
+            terminal = ending(event, _ENDINGS, _MARKS)
+            if terminal is not None:
+                return Assembly(message.response(), terminal)
         return Assembly(message.response())
 
 
@@ -70,25 +76,21 @@ class _Message:
         self._open = False
         self._fields: dict[str, Any] = {}
         self._usage: dict[str, Any] = {}
-        self._blocks = Gaps()
-        self._inputs: dict[int, Pieces] = {}
-        self._last = 0  # the block that an event without an index is about
+        self._blocks: dict[_Place, Own] = {}
+        self._inputs: dict[_Place, Pieces] = {}
+        self._last: _Place = (0, _INDEXED)  # the block that a delta without an index is about
 
     def take(self, kind: str, payload: dict[str, Any]) -> None:
         if kind == "content_block_delta":
             delta = payload.get("delta")
             if isinstance(delta, dict):
-                index = payload.get("index")
-                self._grow(index if type(index) is int else self._last, delta)
+                self._grow(self._place_of(payload.get("index")), delta)
         elif kind == "content_block_start":
             block = payload.get("content_block")
             if isinstance(block, dict):
-                index = payload.get("index")
-                if type(index) is not int:
-                    index = max(self._blocks) + 1 if self._blocks else 0
-                self._blocks[index] = Own(block)
-                self._inputs.pop(index, None)
-                self._last = index
+                self._last = self._place_of_new(payload.get("index"))
+                self._blocks[self._last] = Own(block)
+                self._inputs.pop(self._last, None)
         elif kind == "message_delta":
             self._end(payload)
         elif kind == "message_start":
@@ -98,9 +100,9 @@ class _Message:
         """The message object; None where nothing began one."""
         if not self._open and not self._blocks:
             return None
-        for index, parts in self._inputs.items():
-            self._fill_input(self._blocks[index], "".join(parts))
-        response = {**self._fields, "content": settle(self._blocks)}
+        for place, parts in self._inputs.items():
+            self._fill_input(self._blocks[place], "".join(parts))
+        response = {**self._fields, "content": [settle(self._blocks[place]) for place in sorted(self._blocks)]}
         response.setdefault("type", "message")
         if self._usage:
             response["usage"] = self._usage
@@ -140,7 +142,20 @@ class _Message:
             for key, value in usage.items():
                 self._usage[key] = _later_count(key, self._usage.get(key), value)
 
-    def _grow(self, index: int, delta: dict[str, Any]) -> None:
+    def _place_of(self, index: Any) -> _Place:
+        if type(index) is not int:
+            return self._last
+        place = (index, _INDEXED)
+        if place not in self._blocks and (index, _UNINDEXED) in self._blocks:
+            return index, _UNINDEXED
+        return place
+
+    def _place_of_new(self, index: Any) -> _Place:
+        if type(index) is int:
+            return index, _INDEXED
+        return max(self._blocks)[0] + 1 if self._blocks else 0, _UNINDEXED
+
+    def _grow(self, place: _Place, delta: dict[str, Any]) -> None:
         kind = delta.get("type")
         if not isinstance(kind, str):
             kind = next((_CARRIED[key] for key in delta if key in _CARRIED), "")
@@ -149,36 +164,36 @@ class _Message:
             block_type, field = _TEXTS[kind]
             text = delta.get(field)
             if isinstance(text, str):
-                block = blocks.get(index)
+                block = blocks.get(place)
                 if block is None:
-                    block = blocks[index] = Own(type=block_type)
+                    block = blocks[place] = Own(type=block_type)
                 pieces(block, field).append(text)
         elif kind == "input_json_delta":
             text = delta.get("partial_json")
             if isinstance(text, str):
-                own(blocks, index, {})
-                self._inputs.setdefault(index, Pieces()).append(text)
+                own(blocks, place, {})
+                self._inputs.setdefault(place, Pieces()).append(text)
         elif kind == "citations_delta":
             citation = delta.get("citation")
             if isinstance(citation, dict):
-                block = own(blocks, index, {"type": "text"})
+                block = own(blocks, place, {"type": "text"})
                 known = block.get("citations")
                 if not isinstance(known, Gaps):
                     known = block["citations"] = Gaps(enumerate(known if isinstance(known, list) else ()))
                 known[len(known)] = citation
-        elif not self._grow_own_kind(index, kind, delta):
+        elif not self._grow_own_kind(place, kind, delta):
             return
-        self._last = index
+        self._last = place
 
-    def _grow_own_kind(self, index: int, kind: str, delta: dict[str, Any]) -> bool:
+    def _grow_own_kind(self, place: _Place, kind: str, delta: dict[str, Any]) -> bool:
         """A delta named after its block (`compaction_delta`): its texts are the block's texts of the same names."""
-        block = self._blocks.get(index)
+        block = self._blocks.get(place)
         block_type = kind.removesuffix("_delta")
         texts = {key: value for key, value in delta.items() if key != "type" and isinstance(value, str)}
         if not texts or not block_type or block_type == kind:
             return False
         if block is None:
-            block = self._blocks[index] = Own(type=block_type)
+            block = self._blocks[place] = Own(type=block_type)
         elif block.get("type") != block_type:
             return False
         for key, value in texts.items():
