@@ -272,7 +272,11 @@ class Writer:
                 while self._parked and self._parked[0][0] <= now:
                     self._todo.put(heapq.heappop(self._parked)[2])
                 stuck = sum(1 for lane in self._working.values() if now - lane.busy_since > PATIENCE_SECONDS)
-                if stuck and not self._todo.empty() and self._threads < self._max_threads + min(stuck, MAX_EXTRA_THREADS):
+                if (
+                    stuck
+                    and not self._todo.empty()
+                    and self._threads < self._max_threads + min(stuck, MAX_EXTRA_THREADS)
+                ):
                     with contextlib.suppress(RuntimeError):
                         self._add_thread()
                 idle = 0 if self._lanes or self._accepted else idle + 1

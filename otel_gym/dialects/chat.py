@@ -66,30 +66,26 @@ class _Completion:
 
     def add(self, chunk: dict[str, Any]) -> None:
         own_id = chunk.get("id")
-        if isinstance(own_id, str) and (own_id or self.id is None):  # chunks of metadata come with an empty one
+        # Chunks of metadata come with an empty id or model, and rename nothing.
+        if own_id != self.id and isinstance(own_id, str) and (own_id or self.id is None):
             self.id = own_id
-        self.model = chunk.get("model") or self.model
-        usage = chunk.get("usage")
-        if usage and isinstance(usage, dict):
-            self.usage = usage
+        model = chunk.get("model")
+        if model:
+            self.model = model
+        if "usage" in chunk:
+            self.usage = _filled(chunk["usage"], dict) or self.usage
         if "prompt_token_ids" in chunk:
-            self.prompt_token_ids = self.prompt_token_ids or _some_list(chunk["prompt_token_ids"])
+            self.prompt_token_ids = self.prompt_token_ids or _filled(chunk["prompt_token_ids"], list)
         choices = chunk.get("choices")
         if not isinstance(choices, list):
             return
         for position, choice in enumerate(choices):
-            if not isinstance(choice, dict):
-                continue
-            index = choice.get("index")
-            index = index if is_index(index) else position
-            state = self.choices.get(index)
-            if state is None:
-                state = self.choices[index] = _Choice(index)
-            state.add(choice)
-            if position == 0:
-                usage = choice.get("usage")  # row 27
-                if usage and isinstance(usage, dict):
-                    self.choice_usage = usage
+            if isinstance(choice, dict):
+                index = choice.get("index")
+                state = self.choices.get(index) if index.__class__ is int else None
+                (state or self._choice_at(index if is_index(index) else position)).add(choice)
+                if position == 0 and "usage" in choice:
+                    self.choice_usage = _filled(choice["usage"], dict) or self.choice_usage  # row 27
 
     def build(self) -> dict[str, Any] | None:
         """The completion; None when no chunk had a choice."""
@@ -108,6 +104,9 @@ class _Completion:
         if self.prompt_token_ids is not None:
             response["prompt_token_ids"] = mended(self.prompt_token_ids)
         return response
+
+    def _choice_at(self, index: int) -> _Choice:
+        return self.choices.setdefault(index, _Choice(index))
 
 
 class _Choice:
@@ -139,7 +138,7 @@ class _Choice:
         finish_reason = choice.get("finish_reason")
         if finish_reason and isinstance(finish_reason, str):
             self.finish_reason = finish_reason
-        if "logprobs" in choice or "token_ids" in choice or "prompt_token_ids" in choice:
+        if choice.get("logprobs") or choice.get("token_ids") or choice.get("prompt_token_ids"):
             for key in _BESIDE_THE_MESSAGE:
                 self._add_beside(key, choice.get(key))
 
@@ -212,7 +211,7 @@ class _Choice:
                         if known is not None:
                             known.extend(tokens)
         elif key == "prompt_token_ids":
-            self.prompt_token_ids = self.prompt_token_ids or _some_list(value)
+            self.prompt_token_ids = self.prompt_token_ids or _filled(value, list)
         elif isinstance(value, list):
             self.token_ids = self.token_ids or []
             self.token_ids.extend(value)
@@ -222,8 +221,9 @@ _THOUGHT_KEYS = ("thinking", "reasoning", "reasoning_content", "text", "summary"
 _BESIDE_THE_MESSAGE = ("logprobs", "token_ids", "prompt_token_ids")
 
 
-def _some_list(value: Any) -> list[Any] | None:
-    return value if value and isinstance(value, list) else None
+def _filled(value: Any, kind: type) -> Any:
+    """The value where it is a list (an object) with something in it, else None."""
+    return value if value and isinstance(value, kind) else None
 
 
 def _texts(part: dict[str, Any], keys: tuple[str, ...]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeGuard
 
-from otel_gym_jsonl.json_text import mend_surrogates
+from otel_gym.dialects.mending import mended
 
 
 def is_index(value: Any) -> TypeGuard[int]:
@@ -15,24 +15,32 @@ def is_index(value: Any) -> TypeGuard[int]:
 class FunctionCall:
     """A name and arguments, each in pieces."""
 
-    __slots__ = ("arguments", "name")
+    __slots__ = ("_name", "_name_length", "arguments")
 
     def __init__(self) -> None:
-        self.name = ""
+        self._name: list[str] = []
+        self._name_length = 0
         self.arguments: list[str] = []
 
     def add(self, piece: dict[str, Any], *, repeats: bool = False) -> None:
         """Take a piece; with `repeats`, a name in it says again what is known."""
         name = piece.get("name")
-        # Servers repeat the whole name in every piece, or send it in pieces: what equals the name so far is a repeat.
-        if isinstance(name, str) and name != self.name and not (repeats and self.name):
-            self.name += name
+        if isinstance(name, str) and not (self._name_length and (repeats or self._is_name_so_far(name))):
+            self._name.append(name)
+            self._name_length += len(name)
         arguments = piece.get("arguments")
         if isinstance(arguments, str):
             self.arguments.append(arguments)
 
     def build(self) -> dict[str, str]:
-        return {"name": mend_surrogates(self.name), "arguments": mend_surrogates("".join(self.arguments))}
+        return {"name": mended("".join(self._name)), "arguments": mended("".join(self.arguments))}
+
+    def _is_name_so_far(self, piece: str) -> bool:
+        # Some servers repeat the whole name in every piece.
+        if len(piece) != self._name_length:
+            return False
+        self._name = ["".join(self._name)]
+        return self._name[0] == piece
 
 
 class ToolCalls:
@@ -95,6 +103,5 @@ class _ToolCall:
         self.function = FunctionCall()
 
     def build(self) -> dict[str, Any]:
-        own_id = self.id if self.id is None else mend_surrogates(self.id)
         # The reference knows no other type.
-        return {"id": own_id, "type": "function", "function": self.function.build()}
+        return {"id": mended(self.id), "type": "function", "function": self.function.build()}

@@ -38,11 +38,22 @@ class Event:
 
     __slots__ = ("data", "error", "name", "payload")
 
+    payload: Any
+
     def __init__(self, name: str, data: bytes, error: bytes | None = None, payload: Any = _UNREAD) -> None:
         self.name = name
         self.data = data
         self.error = error
-        self.payload = read_json(data) if payload is _UNREAD else payload
+        if payload is not _UNREAD:
+            self.payload = payload
+
+    def __getattr__(self, name: str) -> Any:
+        # Asked for only where the slot is empty: data is read when it is first needed (an image of many MB never may
+        # be), and from then on at the cost of a plain attribute.
+        if name != "payload":
+            raise AttributeError(name)
+        self.payload = read_json(self.data)
+        return self.payload
 
     @property
     def type(self) -> str:
@@ -77,8 +88,13 @@ def events(body: bytes) -> Iterator[Event]:
             except ValueError:
                 payload = read_json(data)
             yield Event("", data, None, payload)
-        else:
-            yield from block_events(block)
+            continue
+        if block[:7] == b"event: ":
+            head, _, data = block.partition(b"\n")
+            if data[:6] == b"data: " and b"\n" not in data:
+                yield Event(head[7:].strip().decode("utf-8", "replace"), data[6:])
+                continue
+        yield from block_events(block)
 
 
 def block_events(block: bytes) -> Iterator[Event]:

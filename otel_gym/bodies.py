@@ -1,0 +1,59 @@
+"""What is kept of one HTTP body while it passes, bounded as it came and as it decodes."""
+
+from __future__ import annotations
+
+from otel_gym.content_encoding import Decoder
+
+
+class Body:
+    """Pieces of a body as they pass by.
+
+    Args:
+        limit: bytes that are kept; of a larger body nothing is.
+
+    Attributes:
+        encoding: value of its `Content-Encoding` header, "" without one.
+        too_large: the body, or what it decodes to, exceeds the limit: it is not in the record as it should be.
+    """
+
+    __slots__ = ("_limit", "_pieces", "_size", "encoding", "too_large")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self.encoding = ""
+        self.too_large = False
+
+    def __bool__(self) -> bool:
+        return self._size > 0
+
+    def add(self, piece: bytes) -> None:
+        """Keep a piece. Called on the event loop, so it only appends."""
+        self._size += len(piece)
+        if self._size > self._limit:
+            self.too_large = True
+            self._pieces.clear()
+        elif piece:
+            self._pieces.append(bytes(piece))
+
+    def take(self) -> bytes:
+        """The body, decoded when its encoding is known, and given up here.
+
+        Empty when it was too large; as it came when only what it decodes to is.
+        """
+        pieces, self._pieces = self._pieces, []
+        if not self.encoding:
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        decoder = Decoder(self.encoding)
+        out: list[bytes] = []
+        size = 0
+        for piece in pieces:
+            for decoded in decoder.feed(piece):
+                size += len(decoded)
+                if size > self._limit:
+                    self.too_large = True
+                    return b"".join(pieces)
+                out.append(decoded)
+        out.append(decoder.finish())
+        return b"".join(out)

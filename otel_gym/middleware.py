@@ -1,0 +1,174 @@
+"""The edge: pure ASGI, around the whole application, outside of its authentication."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from otel_gym import correlation
+from otel_gym.asgi import App, Message, Receive, Scope, Send
+from otel_gym.calls import Call
+from otel_gym.correlation import Route
+from otel_gym.dialects import DIALECTS, Dialect
+from otel_gym.exchange import Exchange
+from otel_gym.provider import Pipeline, pipeline_for
+from otel_gym.redirects import keep_prefix
+from otel_gym.settings import Settings
+from otel_gym.unattributed import Unattributed
+from otel_gym.websockets import asks_for_websocket, refuse_websocket
+from otel_gym_jsonl.files import is_rollout_id
+
+TAKEN: Final = "otel_gym.taken"
+"""Scope key: a capture middleware further out has this request already."""
+
+DRAIN_SECONDS: Final = 10.0
+# Extensions by which an application hands over a file instead of its bytes: the record would have no body.
+_BODILESS = frozenset({"http.response.pathsend", "http.response.zerocopysend"})
+
+
+class CaptureMiddleware:
+    """Captures the model calls that come in under `/ng-rollout/<rollout_id>/`, and takes the prefix off every path.
+
+    What the client receives is byte for byte what the application sent; a client that has seen the end of an answer finds its
+    record on disk. Other calls pass untouched. With capture off only the prefix is removed.
+
+    Args:
+        app: any ASGI application.
+        settings: read from the environment when not given, so that servers which construct middleware themselves
+            (`vllm serve --middleware otel_gym.CaptureMiddleware`) need nothing else.
+
+    Raises:
+        SettingsError: capture is on and its directory, or another setting, cannot be used.
+    """
+
+    def __init__(self, app: App, settings: Settings | None = None) -> None:
+        self.app = app
+        self.settings = Settings() if settings is None else settings
+        self.unattributed = Unattributed()
+        self._pipeline: Pipeline | None = None
+        if self.settings.observability_enabled:
+            self._pipeline = pipeline_for(self.settings)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI connection."""
+        kind = scope["type"]
+        if kind == "lifespan" and self._pipeline is not None:
+            await self._lifespan(self._pipeline, scope, receive, send)
+        elif kind not in ("http", "websocket") or TAKEN in scope:
+            await self.app(scope, receive, send)
+        else:
+            await self._request(scope, receive, send)
+
+    async def aclose(self) -> None:
+        """Make everything accepted durable, and give threads and file handles back. A later call starts anew."""
+        if self._pipeline is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self._pipeline.close)
+
+    async def _lifespan(self, pipeline: Pipeline, scope: Scope, receive: Receive, send: Send) -> None:
+        async def drained_send(message: Message) -> None:
+            if message["type"].startswith("lifespan.shutdown."):
+                await pipeline.drain(DRAIN_SECONDS)
+            await send(message)
+
+        await self.app(scope, receive, drained_send)
+
+    async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        route = correlation.find_route(scope)
+        inner = dict(scope)
+        inner[TAKEN] = True
+        if route is not None:
+            inner["path"] = route.path
+            if "raw_path" in scope:
+                inner["raw_path"] = route.raw_path
+        pipeline = self._pipeline
+        if pipeline is None:
+            await self.app(inner, receive, send)
+            return
+        dialect = DIALECTS.get(_below_root(scope, route))
+        if route is not None:
+            send = _redirecting(send, scope, route)
+            if dialect is not None and asks_for_websocket(scope):
+                refused = self.settings.websockets == "refuse"
+                self.unattributed.websocket(scope, route.rollout_id, refused)
+                if refused:
+                    await refuse_websocket(scope, receive, send)
+                    return
+        if route is None:
+            rollout_id = self._declared(scope) if dialect is not None else None
+        else:
+            rollout_id = route.rollout_id
+        outer = correlation.enter(rollout_id)
+        try:
+            if dialect is None or scope["type"] != "http" or scope["method"].upper() != "POST":
+                await self.app(inner, receive, send)
+            elif rollout_id is None:
+                self.unattributed.no_prefix(scope)
+                await self.app(inner, receive, send)
+            elif not is_rollout_id(rollout_id):
+                self.unattributed.bad_id(scope, rollout_id)
+                await self.app(inner, receive, send)
+            else:
+                await self._capture(pipeline, rollout_id, dialect, inner, receive, send)
+        finally:
+            correlation.leave(outer)
+
+    def _declared(self, scope: Scope) -> str | None:
+        settings = self.settings
+        if settings.rollout_id_header is None and not settings.rollout_id_baggage:
+            return None
+        return correlation.declared_rollout_id(
+            scope["headers"], settings.rollout_id_header, settings.rollout_id_baggage
+        )
+
+    async def _capture(
+        self, pipeline: Pipeline, rollout_id: str, dialect: Dialect, inner: Scope, receive: Receive, send: Send
+    ) -> None:
+        settings = self.settings
+        call = Call(rollout_id, dialect, settings.body_limit_bytes, settings.model_server_name)
+        _read_headers(inner, call)
+        state = inner.setdefault("state", {})
+        extensions = inner.get("extensions")
+        if extensions and not _BODILESS.isdisjoint(extensions):
+            inner["extensions"] = {key: value for key, value in extensions.items() if key not in _BODILESS}
+        exchange = Exchange(call, pipeline, state, receive, send)
+        try:
+            await self.app(inner, exchange.receive, exchange.send)
+        except BaseException as error:
+            await exchange.raised(error)
+            raise
+        await exchange.returned()
+
+
+def _below_root(scope: Scope, route: Route | None) -> str:
+    """The path that the application routes by."""
+    if route is not None:
+        return route.rest
+    path: str = scope["path"]
+    root = scope.get("root_path", "").rstrip("/")
+    return path[len(root) :] if root and path.startswith(root + "/") else path
+
+
+def _read_headers(scope: Scope, call: Call) -> None:
+    sessions = set()
+    for name, value in scope["headers"]:
+        lowered = name.lower()
+        if lowered == b"x-session-id":
+            sessions.add(value.strip())
+        elif lowered == b"content-encoding":
+            call.request.encoding = value.decode("latin-1")
+    sessions.discard(b"")
+    if len(sessions) == 1:
+        call.client_session_id = sessions.pop().decode("latin-1")
+
+
+def _redirecting(send: Send, scope: Scope, route: Route) -> Send:
+    """A send that keeps the client of a redirect under its prefix."""
+
+    async def redirecting_send(message: Message) -> None:
+        if message["type"] == "http.response.start" and 300 <= message["status"] < 400:
+            host = next((bytes(value) for name, value in scope["headers"] if name.lower() == b"host"), b"")
+            headers = keep_prefix(message.get("headers", ()), host.decode("latin-1"), route)
+            message = {**message, "headers": headers}
+        await send(message)
+
+    return redirecting_send

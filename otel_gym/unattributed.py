@@ -1,0 +1,74 @@
+"""Model calls that belong to no rollout: counted, and said once, since a harness that lost its prefix fails silently."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+REMEMBERED = 1024
+
+
+class Unattributed:
+    """Counts by reason (`no_prefix`, `bad_id`, `websocket`) and logs once a peer or id; the last 1,024 are remembered."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self._said: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def no_prefix(self, scope: Mapping[str, Any]) -> None:
+        """A captured path without a rollout prefix."""
+        peer = _peer(scope)
+        if self._count("no_prefix", peer):
+            logger.warning(
+                "otel-gym: %s calls %s without a rollout prefix: not captured; its base URL should end in "
+                "/ng-rollout/<rollout id>/v1 (said once a peer)",
+                peer,
+                scope["path"],
+            )
+
+    def bad_id(self, scope: Mapping[str, Any], rollout_id: str) -> None:
+        """A rollout id that cannot name a file."""
+        if self._count("bad_id", rollout_id):
+            logger.warning(
+                "otel-gym: %s calls %s with the rollout id %.300r: not captured; an id is letters, digits, '.', '_' and '-', "
+                "begins with a letter or digit and is at most 241 characters long (said once an id)",
+                _peer(scope),
+                scope["path"],
+                rollout_id,
+            )
+
+    def websocket(self, scope: Mapping[str, Any], rollout_id: str, refused: bool) -> None:
+        """A websocket upgrade of a captured path under a prefix."""
+        kind = "websocket_refused" if refused else "websocket"
+        if self._count(kind, ""):
+            logger.warning(
+                "otel-gym: %s asks for a websocket on %s (rollout %.300r): %s (said once)",
+                _peer(scope),
+                scope["path"],
+                rollout_id,
+                "refused with 426, so that the client turns to HTTP" if refused else "passed on, not captured",
+            )
+
+    def _count(self, reason: str, who: str) -> bool:
+        """Count one; True when this one has not been said yet."""
+        with self._lock:
+            self.counts[reason] += 1
+            key = (reason, who)
+            if key in self._said:
+                self._said.move_to_end(key)
+                return False
+            self._said[key] = None
+            if len(self._said) > REMEMBERED:
+                self._said.popitem(last=False)
+            return True
+
+
+def _peer(scope: Mapping[str, Any]) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client else "a client without an address"
