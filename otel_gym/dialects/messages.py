@@ -60,6 +60,8 @@ class Messages:
             if isinstance(payload, dict):
                 kind = payload.get("type")
                 message.take(kind if isinstance(kind, str) else event.name, payload)
+                if kind == event.name and event.error is None and kind not in _ENDINGS:
+                    continue  # what `ending` would say too, without a look at the bytes
             terminal = ending(event, _ENDINGS, _MARKS)
             if terminal is not None:
                 return Assembly(message.response(), terminal)

@@ -22,6 +22,7 @@ DONE: Final = b"[DONE]"
 """What stands in place of JSON in the last event of many streams."""
 
 _UNREAD: Final = object()
+_PLAIN: Final = object()  # unread, and known to have no long number
 _DIGITS_ALIKE: Final = bytes.maketrans(b"123456789", b"000000000")
 _LONG_NUMBER: Final = b"0" * 19  # the shortest run of digits that orjson may round
 
@@ -36,24 +37,23 @@ class Event:
         payload: the JSON value of `data`; None when it is unreadable (or a JSON null).
     """
 
-    __slots__ = ("data", "error", "name", "payload")
-
-    payload: Any
+    __slots__ = ("_payload", "data", "error", "name")
 
     def __init__(self, name: str, data: bytes, error: bytes | None = None, payload: Any = _UNREAD) -> None:
         self.name = name
         self.data = data
         self.error = error
-        if payload is not _UNREAD:
-            self.payload = payload
+        self._payload = payload
 
-    def __getattr__(self, name: str) -> Any:
-        # Asked for only where the slot is empty: data is read when it is first needed (an image of many MB never may
-        # be), and from then on at the cost of a plain attribute.
-        if name != "payload":
-            raise AttributeError(name)
-        self.payload = read_json(self.data)
-        return self.payload
+    @property
+    def payload(self) -> Any:
+        """Read when it is first asked for: the data of many events (an image of several MB) never need be."""
+        payload = self._payload
+        if payload is _UNREAD:
+            payload = self._payload = read_json(self.data)
+        elif payload is _PLAIN:
+            payload = self._payload = _read_plain(self.data)
+        return payload
 
     @property
     def type(self) -> str:
@@ -79,20 +79,15 @@ def events(body: bytes) -> Iterator[Event]:
     if b"\r" in body:
         body = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     # One look for long numbers at the whole body saves one at each event.
-    loads = read_json if _LONG_NUMBER in body.translate(_DIGITS_ALIKE) else orjson.loads
+    unread = _UNREAD if _LONG_NUMBER in body.translate(_DIGITS_ALIKE) else _PLAIN
     for block in body.split(b"\n\n"):
         if block[:6] == b"data: " and b"\n" not in block:
-            data = block[6:]
-            try:
-                payload = loads(data)
-            except ValueError:
-                payload = read_json(data)
-            yield Event("", data, None, payload)
+            yield Event("", block[6:], None, unread)
             continue
         if block[:7] == b"event: ":
             head, _, data = block.partition(b"\n")
             if data[:6] == b"data: " and b"\n" not in data:
-                yield Event(head[7:].strip().decode("utf-8", "replace"), data[6:])
+                yield Event(head[7:].strip().decode("utf-8", "replace"), data[6:], None, unread)
                 continue
         yield from block_events(block)
 
@@ -140,6 +135,13 @@ def read_json(data: bytes) -> Any:
         return json.loads(data.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return None
+
+
+def _read_plain(data: bytes) -> Any:
+    try:
+        return orjson.loads(data)
+    except ValueError:
+        return read_json(data)
 
 
 def _is_object(data: bytes) -> bool:
