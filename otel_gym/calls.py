@@ -189,7 +189,9 @@ class Call:
         category = "stream_truncated" if terminal is None else _BY_TERMINAL[terminal]
         if assembly.unreadable:
             category = "capture_parse_error"
-        if assembly.response is not None:
+        if assembly.response is None:  # a clean end of nothing that could be read
+            category = category or "capture_parse_error"
+        else:
             try:
                 out[names.RESPONSE] = CanonicalJson(json_text.dumps(assembly.response))
             except ValueError:  # the text is kept; only the rebuilt object cannot be (divergence 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any, Final
 
@@ -82,14 +82,10 @@ class Exchange:
     def _start(self, message: Message) -> None:
         call = self._call
         call.status = message["status"]
-        encoding = ""
-        for name, value in message.get("headers", ()):
-            lowered = bytes(name).lower()
-            if lowered == b"content-type":
-                media_type = bytes(value).partition(b";")[0].strip().lower()
-                call.is_stream = media_type == b"text/event-stream"
-            elif lowered == b"content-encoding":
-                encoding = bytes(value).decode("latin-1")
+        headers = message.get("headers", ())
+        encoding = _first(headers, b"content-encoding").decode("latin-1")
+        media_type = _first(headers, b"content-type").partition(b";")[0].strip().lower()
+        call.is_stream = media_type == b"text/event-stream"
         call.response.encoding = encoding
         if call.is_stream:
             self._first_token = FirstToken()
@@ -202,6 +198,11 @@ class Exchange:
                 cancelled = exc
         if cancelled is not None:
             raise cancelled
+
+
+def _first(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> bytes:
+    """Value of the first header of this name (lower case), empty without one."""
+    return next((bytes(value) for name, value in headers if name.lower() == wanted), b"")
 
 
 _unfinished: set[asyncio.Task[None]] = set()

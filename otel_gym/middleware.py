@@ -153,7 +153,7 @@ def _read_headers(scope: Scope, call: Call) -> None:
     for name, value in scope["headers"]:
         lowered = name.lower()
         if lowered == b"x-session-id":
-            sessions.add(value.strip())
+            sessions.add(bytes(value))
         elif lowered == b"content-encoding":
             call.request.encoding = value.decode("latin-1")
     sessions.discard(b"")

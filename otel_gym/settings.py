@@ -99,9 +99,7 @@ class Settings(BaseModel):
         "absolute path of a directory that can be written",
         "required when enabled",
     )
-    model_server_name: str | None = _setting(
-        None, "`model_ref.name` of each record; null: no `model_ref`.", "text", min_length=1
-    )
+    model_server_name: str | None = _setting(None, "`model_ref.name` of each record; null: no `model_ref`.", "text")
     model_servers: dict[str, str] = _setting(
         {}, "Base URL of each model server by its name, for `resolve_model_base_url`.", "object of name → http(s) URL"
     )
@@ -144,6 +142,11 @@ class Settings(BaseModel):
             raise SettingsError(_explain(error, values, sources)) from None
         if self.observability_enabled:
             _named(self.model_call_capture_dir, sources.get(_DIRECTORY, ""))
+
+    @field_validator("model_server_name", "rollout_id_header", mode="before")
+    @classmethod
+    def _empty_is_unset(cls, value: object) -> object:
+        return None if value == "" else value
 
     @field_validator("rollout_id_header")
     @classmethod

@@ -122,7 +122,7 @@ def _body(body: Any, raw: Any) -> tuple[Any, str | None]:
     if body is None:
         return None, raw_text
     if type(body) is CanonicalJson:
-        return orjson.Fragment(body), raw_text
+        return orjson.Fragment(bytes(body)), raw_text  # it takes no subclass of bytes
     data = body if isinstance(body, bytes) else str(body).encode("utf-8", "surrogatepass")
     try:
         value = json_text.loads(data)

@@ -13,6 +13,7 @@ from otel_gym.cli.json_output import print_json
 from otel_gym.cli.terminal import MISSING, Column, Output, Table, count, harmless, plural, seconds
 from otel_gym_jsonl.model_calls import ModelCallRecord
 
+_NAMED_TOOLS = 20
 _PAYLOADS = {"request", "response", "request_raw", "response_raw"}
 
 _CALLS = (
@@ -101,7 +102,7 @@ def _cells(call: ModelCallRecord) -> list[str]:
 
 
 def _tools(call: ModelCallRecord) -> str:
-    names = ", ".join(str(tool["name"] or "?") for tool in call.tool_calls)
+    names = ", ".join(str(tool["name"] or "?") for tool in call.tool_calls[:_NAMED_TOOLS])
     return f"{len(call.tool_calls)} {names}" if names else MISSING
 
 

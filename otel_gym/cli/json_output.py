@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+_MAX_LEVELS = 200
+
 
 def print_json(
     head: Mapping[str, Any], name: str, items: Iterable[Mapping[str, Any]], tail: Callable[[], Mapping[str, Any]]
@@ -34,15 +36,17 @@ def print_json(
 def _encode(value: Any) -> str:
     try:
         return json.dumps(value, allow_nan=False)
-    except ValueError:  # a captured "nan" is a number to the reader; JSON has no word for it
-        return json.dumps(_finite(value), allow_nan=False)
+    except (ValueError, RecursionError):  # a captured "nan" is a number to the reader; JSON has no word for it
+        return json.dumps(_plain(value), allow_nan=False)
 
 
-def _finite(value: Any) -> Any:
+def _plain(value: Any, levels: int = _MAX_LEVELS) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if isinstance(value, (dict, list)) and not levels:
+        return "(nested too deep to be shown)"
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: _plain(item, levels - 1) for key, item in value.items()}
     if isinstance(value, list):
-        return [_finite(item) for item in value]
+        return [_plain(item, levels - 1) for item in value]
     return value

@@ -18,6 +18,7 @@ _STYLES = {"bold": "1", "dim": "2", "red": "31", "yellow": "33", "green": "32"}
 _DEFAULT_COLUMNS = 80
 _LEAST_COLUMNS = 40
 _MEASURED_ROWS = 200
+_MAX_CELL = 500
 _GAP = "  "
 
 
@@ -116,7 +117,7 @@ class Table:
 
     def row(self, cells: Sequence[str], style: str | None = None) -> None:
         """Add a row, one cell a column; a row of a single cell spans the whole table."""
-        cells = [harmless(cell) for cell in cells]
+        cells = [harmless(cell[:_MAX_CELL]) for cell in cells]
         if self._widths is not None:
             self._print(cells, style)
             return
