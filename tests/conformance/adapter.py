@@ -27,7 +27,9 @@ __all__ = ["current_rollout_id"]
 
 def make_app(inner: Any, capture_dir: Path, *, model_server_name: str | None = None) -> CaptureMiddleware:
     settings = Settings(
-        observability_enabled=True, model_call_capture_dir=capture_dir, model_server_name=model_server_name
+        observability_enabled=True,
+        model_call_capture_dir=capture_dir,
+        model_server_name=model_server_name or None,  # the reference takes an empty name for none
     )
     return CaptureMiddleware(inner, settings=settings)
 
