@@ -13,22 +13,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
 PACKAGES = {"otel_gym": "otel_gym", "otel_gym_jsonl": "exporters/otel_gym_jsonl"}
-UNWANTED = (
-    "starlette",
-    "fastapi",
-    "httpx",
-    "requests",
-    "aiohttp",
-    "openai",
-    "anthropic",
-    "uvicorn",
-    "yaml",
-    "pydantic",
-)
 BODY = b'{"id": "c1", "object": "chat.completion", "model": "m", "choices": [], "usage": {"prompt_tokens": 3}}'
 
 
@@ -62,21 +51,20 @@ def every_module_imports_or_names_its_extra() -> None:
 
 
 def import_is_light() -> None:
-    """`import otel_gym` brings no framework, no client, and not the settings either."""
-    code = f"import sys, otel_gym; print([name for name in {UNWANTED!r} if name in sys.modules])"
-    times = []
-    for _ in range(5):
-        started = time.perf_counter()
-        subprocess.run([sys.executable, "-I", "-c", "pass"], check=True)
-        bare = time.perf_counter() - started
-        started = time.perf_counter()
-        seen = subprocess.run([sys.executable, "-I", "-c", code], check=True, capture_output=True, text=True).stdout
-        times.append(time.perf_counter() - started - bare)
-        assert seen.strip() == "[]", f"import otel_gym also imports {seen}"
-    print(f"  import otel_gym: {1000 * min(times):.0f} ms (best of 5; at most 150), no framework, no client")
+    """What `import otel_gym` costs, and what a server pays that uses it (what they load: `tests/test_package.py`)."""
+    for code in ("import otel_gym", "from otel_gym import CaptureMiddleware"):
+        milliseconds = min(seconds(code) - seconds("pass") for _ in range(5)) * 1000
+        print(f"  {code}: {milliseconds:.0f} ms (best of 5)")
 
 
-async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:
+def seconds(code: str) -> float:
+    """How long an interpreter of its own takes for it, with its start."""
+    started = time.perf_counter()
+    subprocess.run([sys.executable, "-I", "-c", code], check=True)
+    return time.perf_counter() - started
+
+
+async def application(scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
     """A model server of three lines."""
     await receive()
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]})
@@ -87,12 +75,12 @@ async def one_call() -> bytes:
     """One captured call, driven by hand; what the client got."""
     from otel_gym import CaptureMiddleware
 
-    sent: list[dict[str, Any]] = []
+    sent: list[MutableMapping[str, Any]] = []
 
-    async def receive() -> dict[str, Any]:
+    async def receive() -> MutableMapping[str, Any]:
         return {"type": "http.request", "body": b'{"model": "m", "messages": []}', "more_body": False}
 
-    async def send(message: dict[str, Any]) -> None:
+    async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)
 
     path = "/ng-rollout/0-0/v1/chat/completions"
