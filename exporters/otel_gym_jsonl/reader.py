@@ -24,6 +24,7 @@ import portalocker
 
 from otel_gym_jsonl.errors import DamagedRecordError
 
+_BUFFER = 256 * 1024
 _PIECE = 1024 * 1024
 _LOCK_POLL_S = 0.05
 _LOOK = 256
@@ -80,7 +81,7 @@ def iter_records(
         OSError: the file cannot be opened or read.
     """
     try:
-        file = Path(path).open("rb", buffering=_PIECE)  # noqa: SIM115 - closed by the with below
+        file = Path(path).open("rb", buffering=_BUFFER)  # noqa: SIM115 - closed by the with below
     except FileNotFoundError:
         return
     with file:

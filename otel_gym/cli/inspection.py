@@ -146,8 +146,10 @@ class Inspection:
                 yield Finding(name, found.COPIED_FILE, number, f"it begins with the same call as {other}")
 
 
-def _by_rollout(name: str) -> list[tuple[int, int, str]]:
-    return natural(name.removesuffix(CAPTURE_SUFFIX).removesuffix(MARKER_SUFFIX))
+def _by_rollout(name: str) -> tuple[list[tuple[int, int, str]], bool, str]:
+    """A sort key: rollout by rollout, the capture file before its marker."""
+    rollout_id = name.removesuffix(CAPTURE_SUFFIX).removesuffix(MARKER_SUFFIX)
+    return natural(rollout_id), name.endswith(MARKER_SUFFIX), name
 
 
 def _kind(path: Path) -> str:
