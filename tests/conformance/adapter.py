@@ -34,6 +34,10 @@ def make_app(inner: Any, capture_dir: Path, *, model_server_name: str | None = N
     return CaptureMiddleware(inner, settings=settings)
 
 
+async def finish(app: CaptureMiddleware) -> None:
+    await app.aclose()
+
+
 def canonical_line(record: dict[str, Any]) -> bytes:
     """The bytes of a record's line, without the newline: the driver compares lines that it has split."""
     return json_text.dumps(record)

@@ -52,6 +52,10 @@ class Capture:
         self.settings = Settings(observability_enabled=True, model_call_capture_dir=directory, **settings)
         self.store = CaptureStore(directory)
 
+    async def nobody(self, scope: Any, receive: Any, send: Any) -> None:
+        """An application that is never called."""
+        raise AssertionError(scope)
+
     def app(self, inner: Application) -> CaptureMiddleware:
         return CaptureMiddleware(inner, settings=self.settings)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -8,5 +9,7 @@ from tests.field.capture import Capture
 
 
 @pytest.fixture
-def capture(tmp_path: Path) -> Capture:
-    return Capture(tmp_path / "captures")
+async def capture(tmp_path: Path) -> AsyncIterator[Capture]:
+    capture = Capture(tmp_path / "captures")
+    yield capture
+    await capture.app(capture.nobody).aclose()
