@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from demo.report import pretty, shortfalls, table
 from demo.rollouts import ROLLOUTS
 from otel_gym_jsonl import CaptureStore
@@ -13,6 +15,7 @@ from otel_gym_jsonl import CaptureStore
 ROOT = Path(__file__).resolve().parent.parent
 
 
+@pytest.mark.servers
 def test_the_demo_finds_every_record_twice_in_a_row_and_keeps_the_files(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "demo", "--out", str(tmp_path)]
     runs = [subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120) for _ in range(2)]
