@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import Enum
-from typing import Any, Final
+from typing import Final
 
-from otel_gym.asgi import Message, Receive, Send
+from otel_gym.asgi import Message, Receive, Scope, Send
 from otel_gym.calls import Call
 from otel_gym.content_encoding import Decoder
+from otel_gym.correlation import Route
 from otel_gym.provider import Durable, Pipeline
+from otel_gym.redirects import redirected
 from otel_gym.sse import FirstToken, TerminalWatch
 
 EXECUTION_OUTCOME: Final = "nemo_gym_model_execution"
@@ -38,12 +40,22 @@ class Exchange:
     """The responder of one captured request: made inside the call, never shared.
 
     `receive` and `send` are for the application; `returned` or `raised` is called once, after it.
+
+    Args:
+        call: what the record will hold.
+        pipeline: where the completed call goes.
+        scope: as the application gets it; its `state` is a mapping.
+        route: where the prefix of the path stood, None when the rollout was declared otherwise.
+        receive, send: of the server.
     """
 
-    def __init__(self, call: Call, pipeline: Pipeline, state: Mapping[str, Any], receive: Receive, send: Send) -> None:
+    def __init__(
+        self, call: Call, pipeline: Pipeline, scope: Scope, route: Route | None, receive: Receive, send: Send
+    ) -> None:
         self._call = call
         self._pipeline = pipeline
-        self._scope_state = state
+        self.scope = scope
+        self._route = route
         self._receive = receive
         self._send = send
         self._state = State.OPEN
@@ -76,10 +88,10 @@ class Exchange:
             self._held.append(message)
         else:
             if message["type"] == "http.response.start":
-                self._start(message)
+                message = self._start(message)
             await self._send(message)
 
-    def _start(self, message: Message) -> None:
+    def _start(self, message: Message) -> Message:
         call = self._call
         call.status = message["status"]
         headers = message.get("headers", ())
@@ -92,6 +104,7 @@ class Exchange:
             self._watch = TerminalWatch(call.dialect)
             if encoding:
                 self._decoder = Decoder(encoding)
+        return message if self._route is None else redirected(self.scope, self._route, message)
 
     async def _send_body(self, message: Message) -> None:
         body = message.get("body", b"")
@@ -143,14 +156,14 @@ class Exchange:
         self._state = State.CUT
         if self._timer is not None:
             self._timer.cancel()
-        self._call.outcome = self._scope_state.get(EXECUTION_OUTCOME)
+        self._call.outcome = self.scope["state"].get(EXECUTION_OUTCOME)
         self._call.complete(error)
         self._durable = self._pipeline.submit(self._call)
 
     async def _release(self) -> None:
         """Wait until the record is durable, then let go what is held, in order."""
         if self._durable is not None:
-            await asyncio.shield(self._durable)
+            await self._durable.wait()
         try:
             while self._held:
                 await self._send(self._held.popleft())

@@ -12,7 +12,7 @@ from otel_gym.correlation import Route
 from otel_gym.dialects import DIALECTS, Dialect
 from otel_gym.exchange import Exchange
 from otel_gym.provider import Pipeline, pipeline_for
-from otel_gym.redirects import keep_prefix
+from otel_gym.redirects import redirected
 from otel_gym.settings import Settings
 from otel_gym.unattributed import Unattributed
 from otel_gym.websockets import asks_for_websocket, refuse_websocket
@@ -85,54 +85,45 @@ class CaptureMiddleware:
             await self.app(inner, receive, send)
             return
         dialect = DIALECTS.get(_below_root(scope, route))
-        if route is not None:
-            send = _redirecting(send, scope, route)
-            if dialect is not None and asks_for_websocket(scope):
-                refused = self.settings.websockets == "refuse"
-                self.unattributed.websocket(scope, route.rollout_id, refused)
-                if refused:
-                    await refuse_websocket(scope, receive, send)
-                    return
-        if route is None:
-            rollout_id = self._declared(scope) if dialect is not None else None
-        else:
-            rollout_id = route.rollout_id
+        if route is not None and dialect is not None and asks_for_websocket(scope):
+            refused = self.settings.websockets == "refuse"
+            self.unattributed.websocket(scope, route.rollout_id, refused)
+            if refused:
+                await refuse_websocket(scope, receive, send)
+                return
+        if dialect is not None and (scope["type"] != "http" or scope["method"].upper() != "POST"):
+            dialect = None  # a probe, no model call
+        rollout_id = self._declared(scope, dialect) if route is None else route.rollout_id
         outer = correlation.enter(rollout_id)
         try:
-            if dialect is None or scope["type"] != "http" or scope["method"].upper() != "POST":
-                await self.app(inner, receive, send)
-            elif rollout_id is None:
-                self.unattributed.no_prefix(scope)
-                await self.app(inner, receive, send)
-            elif not is_rollout_id(rollout_id):
-                self.unattributed.bad_id(scope, rollout_id)
-                await self.app(inner, receive, send)
-            else:
-                await self._capture(pipeline, rollout_id, dialect, inner, receive, send)
+            if dialect is not None and rollout_id is not None and is_rollout_id(rollout_id):
+                call = Call(rollout_id, dialect, self.settings.body_limit_bytes, self.settings.model_server_name)
+                await self._capture(call, Exchange(call, pipeline, inner, route, receive, send))
+                return
+            if dialect is not None:
+                self.unattributed.call(scope, rollout_id)
+            await self.app(inner, receive, send if route is None else _redirecting(send, scope, route))
         finally:
             correlation.leave(outer)
 
-    def _declared(self, scope: Scope) -> str | None:
+    def _declared(self, scope: Scope, dialect: Dialect | None) -> str | None:
+        """The rollout id of a model call without a prefix, where settings name another source."""
         settings = self.settings
-        if settings.rollout_id_header is None and not settings.rollout_id_baggage:
+        if dialect is None or (settings.rollout_id_header is None and not settings.rollout_id_baggage):
             return None
         return correlation.declared_rollout_id(
             scope["headers"], settings.rollout_id_header, settings.rollout_id_baggage
         )
 
-    async def _capture(
-        self, pipeline: Pipeline, rollout_id: str, dialect: Dialect, inner: Scope, receive: Receive, send: Send
-    ) -> None:
-        settings = self.settings
-        call = Call(rollout_id, dialect, settings.body_limit_bytes, settings.model_server_name)
-        _read_headers(inner, call)
-        state = inner.setdefault("state", {})
-        extensions = inner.get("extensions")
+    async def _capture(self, call: Call, exchange: Exchange) -> None:
+        scope = exchange.scope
+        _read_headers(scope, call)
+        scope.setdefault("state", {})
+        extensions = scope.get("extensions")
         if extensions and not _BODILESS.isdisjoint(extensions):
-            inner["extensions"] = {key: value for key, value in extensions.items() if key not in _BODILESS}
-        exchange = Exchange(call, pipeline, state, receive, send)
+            scope["extensions"] = {key: value for key, value in extensions.items() if key not in _BODILESS}
         try:
-            await self.app(inner, exchange.receive, exchange.send)
+            await self.app(scope, exchange.receive, exchange.send)
         except BaseException as error:
             await exchange.raised(error)
             raise
@@ -165,10 +156,6 @@ def _redirecting(send: Send, scope: Scope, route: Route) -> Send:
     """A send that keeps the client of a redirect under its prefix."""
 
     async def redirecting_send(message: Message) -> None:
-        if message["type"] == "http.response.start" and 300 <= message["status"] < 400:
-            host = next((bytes(value) for name, value in scope["headers"] if name.lower() == b"host"), b"")
-            headers = keep_prefix(message.get("headers", ()), host.decode("latin-1"), route)
-            message = {**message, "headers": headers}
-        await send(message)
+        await send(redirected(scope, route, message) if message["type"] == "http.response.start" else message)
 
     return redirecting_send

@@ -25,8 +25,32 @@ from otel_gym_jsonl import exporter
 from otel_gym_jsonl import attributes as names
 from otel_gym_jsonl.writer import Writer
 
-Durable = asyncio.Future[BaseException | None]
-"""Resolves to None once the record is on disk, or to what kept it from there; never raises."""
+
+class Durable:
+    """Whether a record is on its disk: settled once, on its event loop, whichever way it went.
+
+    Anybody may wait, and be cancelled while waiting, without harm to the others: what a shielded future would cost more for.
+    """
+
+    __slots__ = ("_waiters", "settled")
+
+    def __init__(self) -> None:
+        self.settled = False
+        self._waiters: list[asyncio.Future[None]] = []
+
+    async def wait(self) -> None:
+        """Return when the record is durable, or known to be lost and marked."""
+        if not self.settled:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+
+    def settle(self) -> None:
+        """On the event loop: let the waiting ones go."""
+        self.settled = True
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
 
 class Pipeline:
@@ -53,15 +77,15 @@ class Pipeline:
         self._letters: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Letters] = weakref.WeakKeyDictionary()
 
     def submit(self, call: Call) -> Durable:
-        """Hand a completed call over, on the event loop; the future resolves on that loop."""
+        """Hand a completed call over, on the event loop; it is settled on that loop."""
         loop = asyncio.get_running_loop()
         letters = self._letters.get(loop)
         if letters is None:
             letters = self._letters[loop] = _Letters(loop)
-        durable: Durable = loop.create_future()
+        durable = Durable()
 
-        def done(error: BaseException | None) -> None:
-            letters.post(durable, error)
+        def done(error: BaseException | None) -> None:  # logged and marked by the writer
+            letters.post(durable)
 
         self.writer.submit(call.rollout_id, lambda: self._line(call), done)
         return durable
@@ -152,12 +176,12 @@ class _Letters:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
-        self._pending: deque[tuple[Durable, BaseException | None]] = deque()
+        self._pending: deque[Durable] = deque()
         self._on_the_way = False
 
-    def post(self, durable: Durable, error: BaseException | None) -> None:
+    def post(self, durable: Durable) -> None:
         """From any thread."""
-        self._pending.append((durable, error))
+        self._pending.append(durable)
         loop = self._loop()
         if self._on_the_way or loop is None:
             return
@@ -170,9 +194,7 @@ class _Letters:
     def _deliver(self) -> None:
         self._on_the_way = False  # before the first look, so that whoever posts later wakes the loop again
         while self._pending:
-            durable, error = self._pending.popleft()
-            if not durable.done():
-                durable.set_result(error)
+            self._pending.popleft().settle()
 
 
 _pipelines: weakref.WeakValueDictionary[tuple[Any, ...], Pipeline] = weakref.WeakValueDictionary()

@@ -6,13 +6,23 @@ Source: the capture contract, "Which calls are captured"; divergence 19.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+from otel_gym.asgi import Message
 from otel_gym.correlation import PREFIX, Route
 
 Header = tuple[bytes, bytes]
 
 _WITH_AUTHORITY = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]*:)?//([^/?#]*))(.*)", re.DOTALL)
+
+
+def redirected(scope: Mapping[str, Any], route: Route, message: Message) -> Message:
+    """The start of a response as the client gets it: that of a redirect with its prefix kept, any other as it is."""
+    if not 300 <= message["status"] < 400:
+        return message
+    host = next((bytes(value) for name, value in scope["headers"] if name.lower() == b"host"), b"")
+    return {**message, "headers": keep_prefix(message.get("headers", ()), host.decode("latin-1"), route)}
 
 
 def keep_prefix(headers: Iterable[Header], host: str, route: Route) -> list[Header]:

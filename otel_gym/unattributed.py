@@ -21,8 +21,14 @@ class Unattributed:
         self._said: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._lock = threading.Lock()
 
-    def no_prefix(self, scope: Mapping[str, Any]) -> None:
-        """A captured path without a rollout prefix."""
+    def call(self, scope: Mapping[str, Any], rollout_id: str | None) -> None:
+        """A model call that says no rollout, or one that cannot name a file."""
+        if rollout_id is None:
+            self._no_prefix(scope)
+        else:
+            self._bad_id(scope, rollout_id)
+
+    def _no_prefix(self, scope: Mapping[str, Any]) -> None:
         peer = _peer(scope)
         if self._count("no_prefix", peer):
             logger.warning(
@@ -32,8 +38,7 @@ class Unattributed:
                 scope["path"],
             )
 
-    def bad_id(self, scope: Mapping[str, Any], rollout_id: str) -> None:
-        """A rollout id that cannot name a file."""
+    def _bad_id(self, scope: Mapping[str, Any], rollout_id: str) -> None:
         if self._count("bad_id", rollout_id):
             logger.warning(
                 "otel-gym: %s calls %s with the rollout id %.300r: not captured; an id is letters, digits, '.', '_' and '-', "
