@@ -13,6 +13,7 @@ from benchmarks import bodies
 from benchmarks.__main__ import RUNS, main
 from benchmarks.bench import Check, MissingRecordsError, captured_lines
 from benchmarks.disk import append
+from benchmarks.exchange import Exchange
 from benchmarks.meters import percentile
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,7 +54,7 @@ def test_an_unknown_scenario_is_refused_with_the_known_ones(capsys: pytest.Captu
 
 @pytest.mark.parametrize(("exchange", "request_size", "response_size", "pieces"), BODIES, ids=["a", "b", "h"])
 def test_bodies_have_exactly_their_sizes(
-    exchange: bodies.Exchange, request_size: int, response_size: int, pieces: int
+    exchange: Exchange, request_size: int, response_size: int, pieces: int
 ) -> None:
     assert (request_size, response_size, pieces) == (
         len(exchange.request),
@@ -96,8 +97,9 @@ def test_a_percentile_is_one_of_the_values() -> None:
     assert percentile([7.0], 99) == 7.0
 
 
-@pytest.mark.parametrize(
-    ("value", "at_least", "ok"), [(1, False, True), (3, False, False), (1, True, False), (3, True, True)]
-)
+VERDICTS = [(1, False, True), (3, False, False), (1, True, False), (3, True, True)]
+
+
+@pytest.mark.parametrize(("value", "at_least", "ok"), VERDICTS)
 def test_a_limit_is_a_ceiling_or_a_floor(value: float, at_least: bool, ok: bool) -> None:
     assert Check("a", "figure", value, 2, "ms", at_least).ok is ok
