@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_gym.content_encoding import Decoder
+from otel_gym.content_encoding import decode
 
 
 class Body:
@@ -45,15 +45,12 @@ class Body:
         pieces, self._pieces = self._pieces, []
         if not self.encoding:
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        decoder = Decoder(self.encoding)
         out: list[bytes] = []
         size = 0
-        for piece in pieces:
-            for decoded in decoder.feed(piece):
-                size += len(decoded)
-                if size > self._limit:
-                    self.too_large = True
-                    return b"".join(pieces)
-                out.append(decoded)
-        out.append(decoder.finish())
+        for decoded in decode(pieces, self.encoding):
+            size += len(decoded)
+            if size > self._limit:
+                self.too_large = True
+                return b"".join(pieces)
+            out.append(decoded)
         return b"".join(out)

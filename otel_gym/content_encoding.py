@@ -1,13 +1,15 @@
 """`Content-Encoding` undone, piece by piece and bounded: gzip, deflate, zstd, br, and several of them in a row.
 
-The bytes that pass by are never changed; this makes the copy that the record holds readable. Source: the capture contract
-("Streams", "better"), divergence 17.
+The bytes that pass by are never changed; this makes the copy that the record holds readable. Source: the capture
+contract ("Streams", "better"), divergence 17.
 """
 
 from __future__ import annotations
 
+import codecs
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from otel_gym.errors import OtelGymError
@@ -15,10 +17,19 @@ from otel_gym.errors import OtelGymError
 PIECE_BYTES = 1 << 16
 _ZSTD_SLICE = 512  # of input: what one call can make of it stays in the megabytes, whatever it claims to hold
 _UNDECIDED_BYTES = 4096
+_SLICE_BYTES = 4096  # of a whole body: so many bytes are gone through one by one where it is damaged
 
 
 class EncodingError(OtelGymError, ValueError):
-    """The data is not what its encoding says, or the library for it is not installed."""
+    """The data is not what its encoding says, or the library for it is not installed.
+
+    Attributes:
+        guessed: the format was only tried, since the one that the encoding means did not fit.
+    """
+
+    def __init__(self, reason: str, guessed: bool = False) -> None:
+        super().__init__(reason)
+        self.guessed = guessed
 
 
 Stage = Callable[[bytes], Iterator[bytes]]
@@ -28,8 +39,8 @@ Stage = Callable[[bytes], Iterator[bytes]]
 class Decoder:
     """Decodes a body as it comes.
 
-    A body that does not decode from its first byte on is taken as it is: servers that decode their upstream's body often
-    leave the header behind.
+    A body that does not decode from its first byte on is taken as it is: servers that decode their upstream's body
+    often leave the header behind.
 
     Args:
         encoding: value of the `Content-Encoding` header.
@@ -58,7 +69,7 @@ class Decoder:
         if not self._decoded:
             self._seen += data
         try:
-            for piece in self._through(iter((data,)), 0):
+            for piece in self.through(data):
                 if piece:
                     self._decoded = True
                     self._seen = b""
@@ -73,6 +84,10 @@ class Decoder:
         """At the end of the body: the bytes as they came when not one of them could be decoded."""
         return b"" if self._decoded or self.plain else self._seen
 
+    def through(self, data: bytes) -> Iterator[bytes]:
+        """What the next bytes decode to; raises EncodingError where they are damaged."""
+        return self._through((data,), 0)
+
     def _through(self, pieces: Iterable[bytes], position: int) -> Iterator[bytes]:
         if position == len(self._stages):
             yield from pieces
@@ -80,6 +95,57 @@ class Decoder:
         stage = self._stages[position]
         for piece in pieces:
             yield from self._through(stage(piece), position + 1)
+
+
+def decode(pieces: Sequence[bytes], encoding: str) -> Iterator[bytes]:
+    """A whole body, decoded up to the byte where it is damaged; as it came when not one byte of it can be decoded.
+
+    An engine that meets damage keeps back what it made of the good bytes before it in the same call. So the slice with
+    the damage is decoded again byte by byte (not where the format is a guess: any text is the beginning of something).
+    The result does not depend on how the body was cut into messages.
+    """
+    decoder = Decoder(encoding)
+    given = 0
+    good: list[bytes] = []
+    for data in _slices(pieces):
+        try:
+            for decoded in decoder.through(data):
+                given += len(decoded)
+                yield decoded
+        except EncodingError as error:
+            if not error.guessed:
+                for decoded in _up_to_the_damage(Decoder(encoding), good, data, given):
+                    given += len(decoded)
+                    yield decoded
+            break
+        good.append(data)
+    if not given:
+        yield from pieces
+
+
+def _slices(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes, cut at every 4,096th."""
+    left = bytearray()
+    for piece in pieces:
+        left += piece
+        whole = len(left) - len(left) % _SLICE_BYTES
+        for at in range(0, whole, _SLICE_BYTES):
+            yield bytes(left[at : at + _SLICE_BYTES])
+        del left[:whole]
+    if left:
+        yield bytes(left)
+
+
+def _up_to_the_damage(decoder: Decoder, good: Iterable[bytes], damaged: bytes, given: int) -> Iterator[bytes]:
+    """What `damaged` gives when its bytes come one by one, after `good`; without the first `given` bytes of all."""
+    single = (damaged[at : at + 1] for at in range(len(damaged)))
+    try:
+        for data in chain(good, single):
+            for decoded in decoder.through(data):
+                yield decoded[given:]
+                given = max(0, given - len(decoded))
+    except EncodingError:
+        return
 
 
 def _inflate(*window_bits: int) -> Stage:
@@ -100,17 +166,28 @@ def _inflate(*window_bits: int) -> Stage:
                 piece = engine.decompress(data, PIECE_BYTES)
             except zlib.error as exc:
                 if decided or len(formats) == 1:
-                    raise EncodingError(str(exc)) from exc
+                    raise EncodingError(str(exc), guessed=formats[0] != window_bits[0]) from exc
                 del formats[0]
                 engine = zlib.decompressobj(formats[0])
                 data, decided = undecided, True
                 continue
+            if piece and undecided and formats[0] != window_bits[0] and not _is_text(piece):
+                raise EncodingError("not what its encoding says", guessed=True)
             if piece or len(undecided) > _UNDECIDED_BYTES:
                 undecided, decided = b"", True
             data = engine.unused_data if engine.eof else engine.unconsumed_tail
             yield piece
 
     return feed
+
+
+def _is_text(data: bytes) -> bool:
+    """Whether decoded bytes may begin a body: a model's answers and requests are text."""
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(data[:256])
+    except UnicodeDecodeError:
+        return False
+    return text.isprintable() or all(char.isprintable() or char in "\t\r\n\ufeff" for char in text)
 
 
 def _gzip() -> Stage:
@@ -167,7 +244,6 @@ def _brotli() -> Stage:
 def _unreadable(reason: str) -> Stage:
     def feed(data: bytes) -> Iterator[bytes]:
         raise EncodingError(reason)
-        yield data
 
     return feed
 
