@@ -227,6 +227,8 @@ def _brotli() -> Stage:
         import brotli  # the extra `br`
     except ImportError:
         return _unreadable("brotli is not installed")
+    if not hasattr(brotli.Decompressor, "can_accept_more_data"):
+        return _unreadable("brotli before 1.2 cannot bound what it decodes to")
     engine = brotli.Decompressor()
 
     def feed(data: bytes) -> Iterator[bytes]:

@@ -103,3 +103,14 @@ def test_what_a_bomb_decodes_to_is_bounded() -> None:
     body.encoding = "gzip"
     body.add(bomb := gzip.compress(bytes(1 << 26)))
     assert (bomb, True) == (body.take(), body.too_large)
+
+
+def test_a_library_that_cannot_bound_its_output_is_as_good_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Older:
+        """`brotli.Decompressor` as it was before 1.2."""
+
+        def process(self, data: bytes) -> bytes:
+            raise AssertionError("never asked")
+
+    monkeypatch.setattr(brotli, "Decompressor", Older)
+    assert (data := brotli.compress(TEXT)) == whole(data, "br")
