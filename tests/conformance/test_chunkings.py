@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from otel_gym import exchange
 from tests.conformance import corpus
 from tests.conformance.run_cases import driver
 
@@ -45,9 +44,7 @@ def test_most_exchanges_are_cut() -> None:
 
 
 @pytest.mark.parametrize(("case", "size"), CUT, ids=lambda value: getattr(value, "id", value))
-def test_the_record_does_not_depend_on_the_cuts(case: corpus.Case, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The cut after the terminal event is a matter of time; here what follows it always comes in time.
-    monkeypatch.setattr(exchange, "LINGER_SECONDS", 60.0)
+def test_the_record_does_not_depend_on_the_cuts(case: corpus.Case, size: int) -> None:
     whole = case.spec["app"]
     size = max(size, size_of(whole) // 2000)
     cut = replace(case, spec={**case.spec, "app": {**whole, "split": size}})
