@@ -74,7 +74,12 @@ def _strip_raw(raw_path: bytes, root: str, prefix: str, rest: str) -> bytes:
     if length is not None and raw_path[start + length : start + length + 1] == b"/":
         return raw_path[:start] + raw_path[start + length :]
     # The prefix ends inside an escape (`..%2F..`): there is no encoded spelling of the rest to keep.
-    return quote(root + rest, safe="/:@!$&'()*+,;=~-._").encode("ascii")
+    return percent_encoded(root + rest)
+
+
+def percent_encoded(path: str) -> bytes:
+    """A decoded path as it may stand on the wire, whatever characters it has."""
+    return quote(path, safe="/:@!$&'()*+,;=~-._", errors="surrogatepass").encode("ascii")
 
 
 def _encoded_length(raw: bytes, decoded: str) -> int | None:

@@ -7,8 +7,9 @@ durable. Source: the capture contract, "Streams".
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Final
 
@@ -19,6 +20,8 @@ from otel_gym.correlation import Route
 from otel_gym.provider import Durable, Pipeline
 from otel_gym.redirects import redirected
 from otel_gym.sse import FirstToken, TerminalWatch
+
+logger = logging.getLogger(__name__)
 
 EXECUTION_OUTCOME: Final = "nemo_gym_model_execution"
 """Key of the execution outcome that an application may leave in scope state."""
@@ -44,7 +47,7 @@ class Exchange:
     Args:
         call: what the record will hold.
         pipeline: where the completed call goes.
-        scope: as the application gets it; its `state` is a mapping.
+        scope: as the application gets it.
         route: where the prefix of the path stood, None when the rollout was declared otherwise.
         receive, send: of the server.
     """
@@ -66,6 +69,7 @@ class Exchange:
         self._timer: asyncio.TimerHandle | None = None
         self._durable: Durable | None = None
         self._release_task: asyncio.Task[None] | None = None
+        self._judging: asyncio.Future[bool] | None = None
 
     # ------------------------------------------------------------------ the application's side
 
@@ -78,6 +82,8 @@ class Exchange:
 
     async def send(self, message: Message) -> None:
         """A message of the application, on its way to the client."""
+        while self._judging is not None:  # another task of the application is in its send: messages keep their order
+            await asyncio.wait((self._judging,))
         if self._state is State.FREE:
             await self._send(message)
         elif self._state is State.CUT:
@@ -95,6 +101,9 @@ class Exchange:
         call = self._call
         call.status = message["status"]
         headers = message.get("headers", ())
+        if not isinstance(headers, (list, tuple)):  # any iterable will do, and some can be gone through only once
+            headers = list(headers)
+            message = {**message, "headers": headers}
         encoding = _first(headers, b"content-encoding").decode("latin-1")
         media_type = _first(headers, b"content-type").partition(b";")[0].strip().lower()
         call.is_stream = media_type == b"text/event-stream"
@@ -131,17 +140,30 @@ class Exchange:
 
     async def _completes_terminal(self, watch: TerminalWatch, body: bytes) -> bool:
         """Whether this piece completes the stream's terminal event; takes the time to the first token on the way."""
+        if type(body) is not bytes:  # frameworks hand on memoryviews too
+            body = bytes(body)
         pieces = [body] if self._decoder is None else self._decoder.feed(body)
-        for piece in pieces:
-            if self._first_token is not None and self._first_token.feed(piece):
-                self._first_token = None
-                self._call.first_token()
-            verdict = watch.feed(piece)
-            if verdict is None:  # a long event is judged off the loop; the application waits in its send meanwhile
-                verdict = await asyncio.get_running_loop().run_in_executor(None, watch.judge)
-            if verdict:
-                return True
+        try:
+            for piece in pieces:
+                if self._first_token is not None and self._first_token.feed(piece):
+                    self._first_token = None
+                    self._call.first_token()
+                verdict = watch.feed(piece)
+                if verdict is None:  # a long event is judged off the loop; the application waits in its send meanwhile
+                    verdict = await self._judged(watch)
+                if verdict:
+                    return True
+        except Exception:  # a fault of ours costs the stream its early end, never the client its answer
+            logger.exception("otel-gym: a stream cannot be watched for its end; it is recorded when its body ends")
+            self._watch = None
         return False
+
+    async def _judged(self, watch: TerminalWatch) -> bool:
+        self._judging = asyncio.get_running_loop().run_in_executor(None, watch.judge)
+        try:
+            return await self._judging
+        finally:
+            self._judging = None
 
     # ------------------------------------------------------------------ the end
 
@@ -149,14 +171,22 @@ class Exchange:
         """The application still runs after the terminal event: its client has waited long enough."""
         if self._state is State.HOLDING:
             self._cut()
-            self._release_task = asyncio.get_running_loop().create_task(self._release())
+            self._begin_release()
+
+    def _begin_release(self) -> asyncio.Task[None]:
+        """Release in a task of its own, which outlives whoever waits for it."""
+        task = self._release_task = asyncio.get_running_loop().create_task(self._release())
+        _unfinished.add(task)
+        task.add_done_callback(_finished)
+        return task
 
     def _cut(self, error: BaseException | None = None) -> None:
         """The call is over: what came until now is the record."""
         self._state = State.CUT
         if self._timer is not None:
             self._timer.cancel()
-        self._call.outcome = self.scope["state"].get(EXECUTION_OUTCOME)
+        state = self.scope.get("state")
+        self._call.outcome = state.get(EXECUTION_OUTCOME) if isinstance(state, Mapping) else None
         self._call.complete(error)
         self._durable = self._pipeline.submit(self._call)
 
@@ -196,11 +226,7 @@ class Exchange:
         """
         if self._state is State.FREE:
             return
-        if self._release_task is None:
-            self._release_task = asyncio.get_running_loop().create_task(self._release())
-        task = self._release_task
-        _unfinished.add(task)
-        task.add_done_callback(_finished)
+        task = self._release_task or self._begin_release()
         cancelled: asyncio.CancelledError | None = None
         while not task.done():
             try:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from otel_gym.asgi import Message
-from otel_gym.correlation import PREFIX, Route
+from otel_gym.correlation import PREFIX, Route, percent_encoded
 
 Header = tuple[bytes, bytes]
 
@@ -21,7 +21,7 @@ def redirected(scope: Mapping[str, Any], route: Route, message: Message) -> Mess
     """The start of a response as the client gets it: that of a redirect with its prefix kept, any other as it is."""
     if not 300 <= message["status"] < 400:
         return message
-    host = next((bytes(value) for name, value in scope["headers"] if name.lower() == b"host"), b"")
+    host = next((bytes(value) for name, value in scope.get("headers", ()) if name.lower() == b"host"), b"")
     return {**message, "headers": keep_prefix(message.get("headers", ()), host.decode("latin-1"), route)}
 
 
@@ -55,4 +55,5 @@ def _rewritten(location: str, host: str, route: Route) -> str:
     root = route.root if route.root and target.startswith(route.root + "/") else ""
     if target[len(root) :].startswith(PREFIX):
         return location
-    return origin + root + route.prefix + target[len(root) :]
+    # Encoded again: the id of a path may hold anything, a line end or what no header can carry among it.
+    return origin + root + percent_encoded(route.prefix).decode("ascii") + target[len(root) :]

@@ -32,7 +32,7 @@ class Unattributed:
         peer = _peer(scope)
         if self._count("no_prefix", peer):
             logger.warning(
-                "otel-gym: %s calls %s without a rollout prefix: not captured; its base URL should end in "
+                "otel-gym: %s calls %.300r without a rollout prefix: not captured; its base URL should end in "
                 "/ng-rollout/<rollout id>/v1 (said once a peer)",
                 peer,
                 scope["path"],
@@ -41,7 +41,7 @@ class Unattributed:
     def _bad_id(self, scope: Mapping[str, Any], rollout_id: str) -> None:
         if self._count("bad_id", rollout_id):
             logger.warning(
-                "otel-gym: %s calls %s with the rollout id %.300r: not captured; an id is letters, digits, '.', '_' and '-', "
+                "otel-gym: %s calls %.300r with the rollout id %.300r: not captured; an id is letters, digits, '.', '_' and '-', "
                 "begins with a letter or digit and is at most 241 characters long (said once an id)",
                 _peer(scope),
                 scope["path"],
@@ -53,7 +53,7 @@ class Unattributed:
         kind = "websocket_refused" if refused else "websocket"
         if self._count(kind, ""):
             logger.warning(
-                "otel-gym: %s asks for a websocket on %s (rollout %.300r): %s (said once)",
+                "otel-gym: %s asks for a websocket on %.300r (rollout %.300r): %s (said once)",
                 _peer(scope),
                 scope["path"],
                 rollout_id,
