@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Final
 
 from otel_gym import correlation
@@ -10,6 +11,7 @@ from otel_gym.asgi import App, Message, Receive, Scope, Send
 from otel_gym.calls import Call
 from otel_gym.correlation import Route
 from otel_gym.dialects import DIALECTS, Dialect
+from otel_gym.errors import OtelGymError
 from otel_gym.exchange import Exchange
 from otel_gym.provider import Pipeline, pipeline_for
 from otel_gym.redirects import redirected
@@ -20,6 +22,9 @@ from otel_gym_jsonl.files import is_rollout_id
 
 TAKEN: Final = "otel_gym.taken"
 """Scope key: a capture middleware further out has this request already."""
+
+ROUTE: Final = "otel_gym.route"
+"""Scope key: the route whose prefix a middleware further out, with capture off, has taken off the path."""
 
 DRAIN_SECONDS: Final = 10.0
 # Extensions by which an application hands over a file instead of its bytes: the record would have no body.
@@ -38,21 +43,32 @@ class CaptureMiddleware:
             (`vllm serve --middleware otel_gym.CaptureMiddleware`) need nothing else.
 
     Raises:
-        SettingsError: capture is on and its directory, or another setting, cannot be used.
+        SettingsError: capture is on and its directory, or another setting, cannot be used. Where Starlette makes the
+            middleware in its first call, the server's start fails with it instead.
     """
+
+    settings: Settings
 
     def __init__(self, app: App, settings: Settings | None = None) -> None:
         self.app = app
-        self.settings = Settings() if settings is None else settings
         self.unattributed = Unattributed()
         self._pipeline: Pipeline | None = None
-        if self.settings.observability_enabled:
-            self._pipeline = pipeline_for(self.settings)
+        self._refusal: OtelGymError | None = None
+        try:
+            self.settings = Settings() if settings is None else settings
+            if self.settings.observability_enabled:
+                self._pipeline = pipeline_for(self.settings)
+        except OtelGymError as error:
+            if not _is_made_in_a_call():
+                raise
+            self._refusal = error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection."""
         kind = scope["type"]
-        if kind == "lifespan" and self._pipeline is not None:
+        if self._refusal is not None:
+            await _refuse(self._refusal, scope, receive, send)
+        elif kind == "lifespan" and self._pipeline is not None:
             await self._lifespan(self._pipeline, scope, receive, send)
         elif kind not in ("http", "websocket") or TAKEN in scope:
             await self.app(scope, receive, send)
@@ -73,9 +89,9 @@ class CaptureMiddleware:
         await self.app(scope, receive, drained_send)
 
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        route = correlation.find_route(scope)
+        route = scope[ROUTE] if ROUTE in scope else correlation.find_route(scope)
         inner = dict(scope)
-        inner[TAKEN] = True
+        inner[TAKEN if self._pipeline is not None else ROUTE] = route
         if route is not None:
             inner["path"] = route.path
             if "raw_path" in scope:
@@ -112,7 +128,7 @@ class CaptureMiddleware:
         if dialect is None or (settings.rollout_id_header is None and not settings.rollout_id_baggage):
             return None
         return correlation.declared_rollout_id(
-            scope["headers"], settings.rollout_id_header, settings.rollout_id_baggage
+            scope.get("headers", ()), settings.rollout_id_header, settings.rollout_id_baggage
         )
 
     async def _capture(self, call: Call, exchange: Exchange) -> None:
@@ -130,6 +146,27 @@ class CaptureMiddleware:
         await exchange.returned()
 
 
+def _is_made_in_a_call() -> bool:
+    """Whether Starlette makes its middleware now: it does so in its first call, the lifespan.
+
+    Servers take what is raised there for an application without lifespan, and go on; each request would fail instead.
+    """
+    frame = sys._getframe(1)
+    while frame.f_code.co_name != "build_middleware_stack":
+        if frame.f_back is None:
+            return False
+        frame = frame.f_back
+    return True
+
+
+async def _refuse(error: OtelGymError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Fail the server's start in the way that servers heed."""
+    if scope["type"] != "lifespan":  # a server without lifespan
+        raise error
+    await receive()
+    await send({"type": "lifespan.startup.failed", "message": str(error)})
+
+
 def _below_root(scope: Scope, route: Route | None) -> str:
     """The path that the application routes by."""
     if route is not None:
@@ -141,7 +178,7 @@ def _below_root(scope: Scope, route: Route | None) -> str:
 
 def _read_headers(scope: Scope, call: Call) -> None:
     sessions = set()
-    for name, value in scope["headers"]:
+    for name, value in scope.get("headers", ()):
         lowered = name.lower()
         if lowered == b"x-session-id":
             sessions.add(bytes(value))

@@ -28,7 +28,7 @@ def asks_for_websocket(scope: Mapping[str, Any]) -> bool:
     if scope["type"] == "websocket":
         return True
     return scope["method"].upper() == "GET" and any(
-        name.lower() == b"upgrade" and b"websocket" in value.lower() for name, value in scope["headers"]
+        name.lower() == b"upgrade" and b"websocket" in value.lower() for name, value in scope.get("headers", ())
     )
 
 
