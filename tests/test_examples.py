@@ -33,6 +33,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_an_example_has_at_most_40_lines(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 40
@@ -54,6 +55,7 @@ AGENTS: dict[str, Callable[[str], Any]] = {
 }
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("agent", AGENTS)
 async def test_an_agent_loop_calls_both_tools_and_ends_with_the_answer(url: str, agent: str) -> None:
     assert ANSWER == await AGENTS[agent](f"{url}/ng-rollout/loop")
@@ -69,6 +71,7 @@ def whole_answers() -> list[dict[str, Any]]:
     return [responses.answer(RESPONSES), chat.answer(CHAT), messages.answer(MESSAGES)]
 
 
+@pytest.mark.servers
 def test_the_sync_sdks_take_plain_answers_whole(url: str) -> None:
     base = f"{url}/ng-rollout/sync-plain"
     with OpenAI(base_url=f"{base}/v1", **SDK) as openai, Anthropic(base_url=base, **SDK) as anthropic:
@@ -80,6 +83,7 @@ def test_the_sync_sdks_take_plain_answers_whole(url: str) -> None:
     assert whole_answers() == [answer.to_dict() for answer in answers]
 
 
+@pytest.mark.servers
 async def test_the_async_sdks_take_plain_answers_whole(url: str) -> None:
     base = f"{url}/ng-rollout/async-plain"
     async with AsyncOpenAI(base_url=f"{base}/v1", **SDK) as openai, AsyncAnthropic(base_url=base, **SDK) as anthropic:
@@ -99,6 +103,7 @@ def substance(answers: Any) -> Any:
     return [substance(answer) for answer in answers] if isinstance(answers, list) else answers
 
 
+@pytest.mark.servers
 def test_the_sync_sdks_rebuild_the_plain_answers_from_the_streams(url: str) -> None:
     base = f"{url}/ng-rollout/sync-stream"
     with (
@@ -108,10 +113,15 @@ def test_the_sync_sdks_rebuild_the_plain_answers_from_the_streams(url: str) -> N
         openai.chat.completions.stream(**CHAT, stream_options=USAGE) as completion,
         anthropic.messages.stream(**MESSAGES) as message,
     ):
-        answers: list[Any] = [response.get_final_response(), completion.get_final_completion(), message.get_final_message()]
+        answers: list[Any] = [
+            response.get_final_response(),
+            completion.get_final_completion(),
+            message.get_final_message(),
+        ]
     assert substance(whole_answers()) == substance([answer.to_dict() for answer in answers])
 
 
+@pytest.mark.servers
 async def test_the_async_sdks_rebuild_the_plain_answers_from_the_streams(url: str) -> None:
     base = f"{url}/ng-rollout/async-stream"
     async with (
