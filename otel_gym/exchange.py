@@ -221,8 +221,8 @@ class Exchange:
     async def _settled(self) -> None:
         """Wait until all that is held has gone, whoever cancels meanwhile.
 
-        The first cancellation is borne until the record is durable; at the second (anyio repeats it without a pause) the
-        rest is left to the task that does it.
+        The first cancellation is borne until the record is durable; at the second (anyio repeats it without a pause)
+        the rest is left to the task that does it.
         """
         if self._state is State.FREE:
             return

@@ -1,7 +1,7 @@
 """The evidence pipeline: from a finished call to a durable line, by way of one ended span.
 
-The only place that makes a `TracerProvider`. It is our own: nobody's sampler, limit, environment variable or global provider
-reaches the evidence. Source: the traces contract, "Two providers, one span".
+The only place that makes a `TracerProvider`. It is our own: nobody's sampler, limit, environment variable or global
+provider reaches the evidence. Source: the traces contract, "Two providers, one span".
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from opentelemetry.trace import SpanKind
 from otel_gym._version import __version__
 from otel_gym.calls import Call
 from otel_gym.settings import Settings
-from otel_gym_jsonl import exporter
 from otel_gym_jsonl import attributes as names
+from otel_gym_jsonl import exporter
 from otel_gym_jsonl.writer import Writer
 
 
 class Durable:
     """Whether a record is on its disk: settled once, on its event loop, whichever way it went.
 
-    Anybody may wait, and be cancelled while waiting, without harm to the others: what a shielded future would cost more for.
+    Anybody may wait, and be cancelled while waiting, without harm to the others; a shielded future costs more.
     """
 
     __slots__ = ("_waiters", "settled")
@@ -109,7 +109,8 @@ class Pipeline:
 class _LineOfEndedSpan(SpanProcessor):
     """Turns each ended evidence span into its line, on the thread that ended it.
 
-    The SDK's stock processors swallow an exporter's failure; here the one who ended the span gets the line or the error.
+    The SDK's stock processors swallow an exporter's failure; here the one who ended the span gets the line or the
+    error.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """The attribute contract of the evidence span (public; `docs/format.md` shows it as a table).
 
-A span that carries these attributes becomes one line of a capture file, whoever made it. Scalars of the record stand under
-`otel_gym.evidence.<key>`; a key that is null in the record is absent on the span. Bodies are JSON or plain text, as `str` or
-as UTF-8 `bytes`. Source: the project's fixed names, "The evidence span".
+A span that carries these attributes becomes one line of a capture file, whoever made it. Scalars of the record stand
+under `otel_gym.evidence.<key>`; a key that is null in the record is absent on the span. Bodies are JSON or plain
+text, as `str` or as UTF-8 `bytes`. Source: the project's fixed names, "The evidence span".
 """
 
 from __future__ import annotations
