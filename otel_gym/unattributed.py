@@ -44,8 +44,8 @@ class Unattributed:
     def _bad_id(self, scope: Mapping[str, Any], rollout_id: str) -> None:
         if self._count("bad_id", rollout_id):
             logger.warning(
-                "otel-gym: %s calls %.300r with the rollout id %.300r: not captured; an id is letters, digits, '.', '_' "
-                "and '-', begins with a letter or digit and is at most 241 characters long (said once an id)",
+                "otel-gym: %s calls %.300r with the rollout id %.300r: not captured; an id is letters, digits, '.', "
+                "'_' and '-', begins with a letter or digit and is at most 241 characters long (said once an id)",
                 _peer(scope),
                 scope["path"],
                 rollout_id,
