@@ -17,8 +17,8 @@ _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 class Handles:
     """At most `limit` open files; the least recently used one is closed first.
 
-    A file that is in use belongs to its user and is not counted until it comes back. The server needs descriptors for its
-    sockets too, so never more than a quarter of what the process may open is kept.
+    A file that is in use belongs to its user and is not counted until it comes back. The server needs descriptors for
+    its sockets too, so never more than a quarter of what the process may open is kept.
     """
 
     def __init__(self, directory: Path, limit: int) -> None:
@@ -61,21 +61,20 @@ class Handles:
             if len(self._idle) > self._limit:
                 _, surplus = self._idle.popitem(last=False)
         if surplus is not None:
-            surplus.close()
+            _close(surplus)
 
     def drop(self, file: CaptureFile) -> None:
         """Close a file that must not be used again."""
         with self._lock:
             self._used.discard(file)
-        with contextlib.suppress(OSError):  # close reports the write error that was reported already
-            file.close()
+        _close(file)
 
     def close(self) -> None:
         """Close every file that is not in use."""
         with self._lock:
             idle, self._idle = self._idle, OrderedDict()
         for file in idle.values():
-            file.close()
+            _close(file)
 
     def abandon(self) -> None:
         """In a forked child: close all, in use or not, without asking for a lock that the parent's thread may hold.
@@ -83,5 +82,9 @@ class Handles:
         Else the child would keep the parent's file locks alive after the parent's death.
         """
         for file in [*self._idle.values(), *self._used]:
-            with contextlib.suppress(OSError):
-                file.close()
+            _close(file)
+
+
+def _close(file: CaptureFile) -> None:
+    with contextlib.suppress(OSError):  # what was appended was fsynced, or its failure was reported: no news in this
+        file.close()
