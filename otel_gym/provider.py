@@ -162,7 +162,7 @@ def _evidence_provider(processor: SpanProcessor) -> TracerProvider:
 
 def _bytes_survive(lines: _LineOfEndedSpan, tracer: Any) -> bool:
     """Whether this SDK keeps attribute values that are bytes; older ones decode or drop them."""
-    probe = names.CanonicalJson(b"\xff")
+    probe = names.CanonicalJson(b"{}")
     return lines.attributes_of(tracer, {"probe": probe}).get("probe") is probe
 
 
