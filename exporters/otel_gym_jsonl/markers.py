@@ -17,8 +17,8 @@ RETRY_SECONDS = 1.0
 class Markers:
     """Puts `<id>.capture.incomplete` in place, and tries again until it could.
 
-    A disk that refuses a record may refuse its marker too (read-only, full, dead). What is owed is retried once a second
-    and with every later append, on a thread of its own that lives only while something is owed.
+    A disk that refuses a record may refuse its marker too (read-only, full, dead). What is owed is retried once a
+    second and with every later append, on a thread of its own that lives only while something is owed.
     """
 
     def __init__(self, directory: Path) -> None:

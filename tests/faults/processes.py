@@ -1,4 +1,4 @@
-"""The test's side of a child process whose disk fails: commands, rules of the preloaded library, what lies on the disk."""
+"""The test's side of a child process whose disk fails: commands, rules of the library, what lies on the disk."""
 
 from __future__ import annotations
 

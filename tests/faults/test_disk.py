@@ -1,4 +1,4 @@
-"""A disk that refuses, stops short or hangs, below Python: no client notices, no loss without a mark, no neighbour suffers."""
+"""A disk that refuses, stops short or hangs, below Python: no client notices, no loss goes unmarked."""
 
 from __future__ import annotations
 
