@@ -12,6 +12,7 @@ from typing import Any
 
 from otel_gym.dialects.base import Assembly, Terminal
 from otel_gym.dialects.mending import mended
+from otel_gym.dialects.regular import RegularText
 from otel_gym.dialects.tool_calls import FunctionCall, ToolCalls, is_index
 from otel_gym.sse import DONE, Event
 
@@ -41,9 +42,17 @@ class Chat:
     def assemble(self, events: Iterable[Event]) -> Assembly:
         """Rebuild the completion up to the first terminal event, whose own content counts (row 11)."""
         completion = _Completion()
+        regular = RegularText("content")
         for event in events:
+            text = regular.text(event.data)
+            if text is not None and not event.name and event.error is None:
+                completion.add_regular(text)
+                continue
             payload = event.payload
             if payload.__class__ is dict:
+                if not event.name and event.error is None and (text := completion.add_text(payload)) is not None:
+                    regular.learn(event.data, text)
+                    continue
                 completion.add(payload)
                 if not (event.name or "error" in payload or "type" in payload or event.error):
                     continue  # what `terminal` would say too, without a look at the bytes
@@ -63,6 +72,35 @@ class _Completion:
         self.choice_usage: dict[str, Any] | None = None
         self.prompt_token_ids: list[Any] | None = None
         self.choices: dict[int, _Choice] = {}
+        self.regular: list[str] = []  # the content that the last text chunk went to
+
+    def add_regular(self, text: str) -> None:
+        """Take the text of a chunk that is like the last one of `add_text` in all else."""
+        self.regular.append(text)
+
+    def add_text(self, chunk: dict[str, Any]) -> str | None:
+        """Take a chunk that brings nothing but a piece of a known choice's content; None, and nothing taken, for
+        another.
+        """
+        if not _TEXT_CHUNK_KEYS.issuperset(chunk) or chunk.get("usage") or chunk.get("id") != self.id:
+            return None
+        choices = chunk.get("choices")
+        if choices.__class__ is not list or len(choices) != 1 or chunk.get("model") != self.model:
+            return None
+        choice = choices[0]
+        if choice.__class__ is not dict or not _TEXT_CHOICE_KEYS.issuperset(choice):
+            return None
+        delta = choice.get("delta")
+        index = choice.get("index")
+        if delta.__class__ is not dict or len(delta) != 1 or index.__class__ is not int:
+            return None
+        content = delta.get("content")
+        state = self.choices.get(index)
+        if content.__class__ is not str or state is None or choice.get("finish_reason") or choice.get("logprobs"):
+            return None
+        self.regular = state.content
+        self.regular.append(content)
+        return str(content)
 
     def add(self, chunk: dict[str, Any]) -> None:
         own_id = chunk.get("id")
@@ -217,6 +255,10 @@ class _Choice:
             self.token_ids.extend(value)
 
 
+_TEXT_CHUNK_KEYS = frozenset(
+    ("id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier")
+)
+_TEXT_CHOICE_KEYS = frozenset(("index", "delta", "finish_reason", "logprobs"))
 _THOUGHT_KEYS = ("thinking", "reasoning", "reasoning_content", "text", "summary")
 _BESIDE_THE_MESSAGE = ("logprobs", "token_ids", "prompt_token_ids")
 
