@@ -50,8 +50,8 @@ def marker_path(directory: Path, rollout_id: str) -> Path:
     return directory / (_readable(rollout_id) + MARKER_SUFFIX)
 
 
-def _readable(rollout_id: str) -> str:
-    if not isinstance(rollout_id, str) or not _READABLE_ID.fullmatch(rollout_id):
+def _readable(rollout_id: object) -> str:
+    if not _READABLE_ID.fullmatch(rollout_id):
         raise InvalidRolloutIdError(rollout_id)
     return rollout_id
 

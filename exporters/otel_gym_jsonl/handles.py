@@ -11,7 +11,13 @@ from pathlib import Path
 
 from otel_gym_jsonl.files import CaptureFile
 
+DESCRIPTOR_TRIES = 4  # what is closed for one thread, another may take
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+
+
+def out_of_descriptors(error: OSError) -> bool:
+    """Whether the process, or the system, has no descriptor left."""
+    return error.errno in _OUT_OF_DESCRIPTORS
 
 
 class Handles:
@@ -44,13 +50,15 @@ class Handles:
         return file
 
     def _open(self, rollout_id: str) -> CaptureFile:
-        try:
-            return CaptureFile(self._directory, rollout_id)
-        except OSError as exc:
-            if exc.errno not in _OUT_OF_DESCRIPTORS:
-                raise
-        self.close()
-        return CaptureFile(self._directory, rollout_id)
+        tries = DESCRIPTOR_TRIES
+        while True:
+            try:
+                return CaptureFile(self._directory, rollout_id)
+            except OSError as exc:
+                tries -= 1
+                if not tries or not out_of_descriptors(exc):
+                    raise
+            self.close()
 
     def give(self, rollout_id: str, file: CaptureFile) -> None:
         """Keep a file for the next append of its rollout."""

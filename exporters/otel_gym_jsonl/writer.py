@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from otel_gym_jsonl.files import CaptureFile
-from otel_gym_jsonl.handles import Handles
+from otel_gym_jsonl.handles import DESCRIPTOR_TRIES, Handles, out_of_descriptors
 from otel_gym_jsonl.lanes import Done, Job, Lane
 from otel_gym_jsonl.markers import Markers
 
@@ -239,15 +239,18 @@ class Writer:
         file.lock()
         return True
 
-    def _append(self, jobs: list[Job], file: CaptureFile) -> None:
+    def _append(self, jobs: list[Job], file: CaptureFile, tries: int = DESCRIPTOR_TRIES) -> None:
         try:
             file.append(jobs[0].line if len(jobs) == 1 else b"".join([job.line for job in jobs]))
         except OSError as exc:
-            if len(jobs) == 1 or not file.restored:
+            if file.restored and out_of_descriptors(exc) and tries > 1:  # for the fsync of the directory
+                self._handles.close()
+                self._append(jobs, file, tries - 1)
+            elif len(jobs) == 1 or not file.restored:
                 self._lose_all(jobs, exc)
-                return
-            for job in jobs:  # a line that does not fit must not cost its neighbours
-                self._append([job], file)
+            else:
+                for job in jobs:  # a line that does not fit must not cost its neighbours
+                    self._append([job], file)
             return
         for job in jobs:
             self.bytes_written += len(job.line)

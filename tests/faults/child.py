@@ -149,9 +149,9 @@ class Child:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def reply(number: int, result: Any) -> None:
+def reply(number: int, **what: Any) -> None:
     """Straight to the descriptor: no buffer, and no lock that a fork could find held."""
-    os.write(1, json.dumps({"number": number, "result": result}).encode() + b"\n")
+    os.write(1, json.dumps({"number": number, **what}).encode() + b"\n")
 
 
 def main(directory: Path, settings: dict[str, Any]) -> None:
@@ -160,14 +160,18 @@ def main(directory: Path, settings: dict[str, Any]) -> None:
     threading.Thread(target=loop.run_forever, daemon=True).start()
 
     async def run(number: int, command: Coroutine[Any, Any, Any]) -> None:
-        reply(number, await command)
+        try:
+            reply(number, result=await command)
+        except BaseException as error:
+            reply(number, error=repr(error))
+            raise
 
-    reply(0, None)
+    reply(0, result=None)
     for line in sys.stdin:
         command = json.loads(line)
         number, name = command.pop("number"), command.pop("do")
         if name == "fork":
-            reply(number, child.fork(**command))
+            reply(number, result=child.fork(**command))
         else:
             asyncio.run_coroutine_threadsafe(run(number, getattr(child, name)(**command)), loop)
 

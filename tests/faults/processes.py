@@ -32,10 +32,13 @@ class Process:
     Args:
         directory: of the capture files; its parent gets the rules of the disk's faults.
         library: the preloaded faults, None for a disk that works.
+        descriptors: how many the process may have open, None for no change.
         settings: of the capture.
     """
 
-    def __init__(self, directory: Path, library: Path | None = None, **settings: Any) -> None:
+    def __init__(
+        self, directory: Path, library: Path | None = None, *, descriptors: int | None = None, **settings: Any
+    ) -> None:
         self.directory = directory
         self.store = CaptureStore(directory)
         self._rules = directory.with_name(directory.name + ".rules")
@@ -44,8 +47,9 @@ class Process:
         if library is not None:
             environment |= {"LD_PRELOAD": str(library), "DISKFAULTS_DIR": str(directory)}
             environment |= {"DISKFAULTS_RULES": str(self._rules)}
+        limited = ["sh", "-c", f'ulimit -n {descriptors} && exec "$@"', "sh"] if descriptors else []
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.child", str(directory), json.dumps(settings)],
+            [*limited, sys.executable, "-m", "tests.faults.child", str(directory), json.dumps(settings)],
             cwd=ROOT,
             env=environment,
             stdin=subprocess.PIPE,
@@ -61,7 +65,11 @@ class Process:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             answer = json.loads(line)
-            self._waiting[answer["number"]].set_result(answer["result"])
+            waiting = self._waiting[answer["number"]]
+            if "error" in answer:
+                waiting.set_exception(RuntimeError(answer["error"]))
+            else:
+                waiting.set_result(answer["result"])
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(EOFError("the child has ended"))
