@@ -117,6 +117,7 @@ class Exchange:
                 if verdict is None:
                     verdict = await stream.judged()
                 if verdict:
+                    self._call.terminal = stream.terminal
                     self._state = State.HOLDING
             elif self._call.latency_ttft_ms is None:
                 self._call.first_token()

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 
 from otel_gym.content_encoding import Decoder
-from otel_gym.dialects import Dialect
+from otel_gym.dialects import Dialect, Terminal
 from otel_gym.sse import FirstToken, TerminalWatch
 
 logger = logging.getLogger(__name__)
@@ -50,6 +50,11 @@ class PassingStream:
             logger.exception(_FAULT)
             self._watch = None
             return False
+
+    @property
+    def terminal(self) -> Terminal | None:
+        """How the stream's terminal event ended it; None before it."""
+        return None if self._watch is None else self._watch.terminal
 
     async def judged(self) -> bool:
         """What `feed` left open: the verdict on a long event, found off the loop."""

@@ -53,11 +53,3 @@ NULL_KEYS = PREFIX + "null_keys"
 OUTCOME_KEYS = ("upstream_attempted", "response_source", "upstream_status_code", "local_response_reason")
 """The four keys of an execution outcome, in record order."""
 
-
-class CanonicalJson(bytes):
-    """JSON text that `json_text.dumps` made: the exporter puts it into the line as it is.
-
-    Any other JSON text is parsed and written anew, so that a line is canonical whoever made the span.
-    """
-
-    __slots__ = ()

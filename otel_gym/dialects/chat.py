@@ -43,15 +43,17 @@ class Chat:
         """Rebuild the completion up to the first terminal event, whose own content counts (row 11)."""
         completion = _Completion()
         regular = RegularText("content")
+        regular_texts: list[str] = []  # the content that events like the learned one go to
         for event in events:
             text = regular.text(event.data)
             if text is not None and not event.name and event.error is None:
-                completion.add_regular(text)
+                regular_texts.append(text)
                 continue
             payload = event.payload
             if payload.__class__ is dict:
-                if not event.name and event.error is None and (text := completion.add_text(payload)) is not None:
-                    regular.learn(event.data, text)
+                if not event.name and event.error is None and (texts := completion.add_text(payload)) is not None:
+                    if regular.learn(event.data, texts[-1]):
+                        regular_texts = texts
                     continue
                 completion.add(payload)
                 if not (event.name or "error" in payload or "type" in payload or event.error):
@@ -72,15 +74,11 @@ class _Completion:
         self.choice_usage: dict[str, Any] | None = None
         self.prompt_token_ids: list[Any] | None = None
         self.choices: dict[int, _Choice] = {}
-        self.regular: list[str] = []  # the content that the last text chunk went to
 
-    def add_regular(self, text: str) -> None:
-        """Take the text of a chunk that is like the last one of `add_text` in all else."""
-        self.regular.append(text)
+    def add_text(self, chunk: dict[str, Any]) -> list[str] | None:
+        """Take a chunk that brings a piece of a known choice's content and nothing else.
 
-    def add_text(self, chunk: dict[str, Any]) -> str | None:
-        """Take a chunk that brings nothing but a piece of a known choice's content; None, and nothing taken, for
-        another.
+        Returns that choice's content so far; None, and nothing taken, for any other chunk.
         """
         if not _TEXT_CHUNK_KEYS.issuperset(chunk) or chunk.get("usage") or chunk.get("id") != self.id:
             return None
@@ -98,9 +96,8 @@ class _Completion:
         state = self.choices.get(index)
         if content.__class__ is not str or state is None or choice.get("finish_reason") or choice.get("logprobs"):
             return None
-        self.regular = state.content
-        self.regular.append(content)
-        return str(content)
+        state.content.append(content)
+        return state.content
 
     def add(self, chunk: dict[str, Any]) -> None:
         own_id = chunk.get("id")

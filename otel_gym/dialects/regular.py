@@ -45,10 +45,10 @@ class RegularText:
                     return text
         return None
 
-    def learn(self, data: bytes, text: str) -> None:
-        """Take a parsed event, whose only string under the key is this text, as the pattern."""
+    def learn(self, data: bytes, text: str) -> bool:
+        """Take a parsed event, whose only string under the key is this text, as the pattern, if it can be one."""
         if self._patterns >= _MOST_PATTERNS:
-            return
+            return False
         self._patterns += 1
         for opening in self._openings:
             if data.count(opening) == 1:
@@ -56,4 +56,5 @@ class RegularText:
                 letters = text.encode("utf-8", "replace")
                 if rest.startswith(letters + b'"'):
                     self._frame(before + opening, rest[len(letters) :])
-                return
+                    return True
+        return False

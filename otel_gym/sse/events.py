@@ -21,9 +21,6 @@ BOM: Final = b"\xef\xbb\xbf"
 DONE: Final = b"[DONE]"
 """What stands in place of JSON in the last event of many streams."""
 
-_DIGITS_ALIKE: Final = bytes.maketrans(b"123456789", b"000000000")
-_LONG_NUMBER: Final = b"0" * 19  # the shortest run of digits that orjson may round
-
 
 class Event:
     """One event of a stream.
@@ -76,7 +73,7 @@ def events(body: bytes) -> Iterator[Event]:
     if b"\r" in body:
         body = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     # One look for long numbers at the whole body saves one at each event.
-    plain = _LONG_NUMBER not in body.translate(_DIGITS_ALIKE)
+    plain = not json_text.has_long_number(body)
     for block in body.split(b"\n\n"):
         if block[:6] == b"data: " and b"\n" not in block:
             yield Event("", block[6:], None, plain)
