@@ -20,6 +20,11 @@ SECONDS_TO_START = 60.0
 SECONDS_TO_STOP = 20.0
 
 
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Ours with these, and children find the packages where we found them."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **variables}
+
+
 @contextlib.contextmanager
 def running(command: list[str], log: Path, variables: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     """A Python module as a child process, `command` being what follows `python -m`; it is stopped in order at the end.
@@ -30,7 +35,7 @@ def running(command: list[str], log: Path, variables: Mapping[str, str]) -> Iter
         child = subprocess.Popen(
             [sys.executable, "-m", *command],
             cwd=ROOT,
-            env={**os.environ, **variables},
+            env=environment(variables),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
