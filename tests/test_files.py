@@ -70,7 +70,7 @@ def test_an_id_is_one_safe_segment_of_a_path(rollout_id: str, expected: bool) ->
     assert expected == is_rollout_id(rollout_id)
 
 
-@pytest.mark.parametrize("rollout_id", ["", "a/b", "../a", "a\0", "a b", "a\n", "ä", None, 7])
+@pytest.mark.parametrize("rollout_id", ["", "a/b", "../a", "a\0", "a b", "a\n", "ä"])
 def test_no_other_id_becomes_a_path(tmp_path: Path, rollout_id: str) -> None:
     for path_of in (capture_path, marker_path):
         with pytest.raises(InvalidRolloutIdError):

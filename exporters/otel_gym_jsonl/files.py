@@ -50,7 +50,7 @@ def marker_path(directory: Path, rollout_id: str) -> Path:
     return directory / (_readable(rollout_id) + MARKER_SUFFIX)
 
 
-def _readable(rollout_id: object) -> str:
+def _readable(rollout_id: str) -> str:
     if not _READABLE_ID.fullmatch(rollout_id):
         raise InvalidRolloutIdError(rollout_id)
     return rollout_id

@@ -7,6 +7,7 @@ import logging
 import threading
 from pathlib import Path
 
+from otel_gym_jsonl.errors import InvalidRolloutIdError
 from otel_gym_jsonl.files import write_marker
 
 logger = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ class Markers:
     def put(self, rollout_id: str) -> None:
         """Mark a rollout on the calling thread; when the disk refuses, the marker is owed."""
         try:
-            write_marker(self._directory, rollout_id)
+            self._write(rollout_id)
         except OSError as exc:
             self.owe(rollout_id)
             with contextlib.suppress(Exception):  # of a log handler
@@ -93,8 +94,12 @@ class Markers:
     def _pay_once(self) -> None:
         for rollout_id in self.owed:
             try:
-                write_marker(self._directory, rollout_id)
+                self._write(rollout_id)
             except OSError:
                 continue
             with self._lock:
                 self._owed.pop(rollout_id, None)
+
+    def _write(self, rollout_id: str) -> None:
+        with contextlib.suppress(InvalidRolloutIdError):  # what names no file has no marker either
+            write_marker(self._directory, rollout_id)
