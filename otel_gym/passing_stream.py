@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from otel_gym.content_encoding import Decoder
 from otel_gym.dialects import Dialect, Terminal
 from otel_gym.sse import FirstToken, TerminalWatch
 
 logger = logging.getLogger(__name__)
+
+DECODED_ON_LOOP_BYTES: Final = 16 << 20
+"""The most that one piece of a stream may decode to and still be watched."""
 
 
 class PassingStream:
@@ -41,7 +45,7 @@ class PassingStream:
             return False
         try:
             if self._decoder is not None:
-                piece = b"".join(self._decoder.feed(piece))
+                piece = _decoded(self._decoder, piece)
             if self._first_token is not None and self._first_token.feed(piece):
                 self._first_token = None
                 self._on_first_token()
@@ -70,6 +74,18 @@ class PassingStream:
             return False
         finally:
             self.judging = None
+
+
+def _decoded(decoder: Decoder, piece: bytes) -> bytes:
+    """The piece decoded; OverflowError where it is a bomb, which has no business on the event loop."""
+    parts = []
+    size = 0
+    for part in decoder.feed(piece):
+        size += len(part)
+        if size > DECODED_ON_LOOP_BYTES:
+            raise OverflowError(f"a piece of {len(piece)} bytes decodes to more than {DECODED_ON_LOOP_BYTES}")
+        parts.append(part)
+    return b"".join(parts)
 
 
 _FAULT = "otel-gym: a stream cannot be watched for its end; it is recorded when its body ends"

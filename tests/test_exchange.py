@@ -7,6 +7,7 @@ import gc
 import gzip
 import json
 import logging
+import zlib
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -169,6 +170,22 @@ async def test_a_compressed_stream_is_held_at_its_end_too(capture: Capture) -> N
         assert data[:40] == call.body
         await call.message()
         assert (data, "Hello") == (call.body, content(capture.record()))
+
+
+async def test_a_bomb_in_a_stream_passes_and_stays_outside(capture: Capture, caplog: pytest.LogCaptureFixture) -> None:
+    """Half a gigabyte of comment, in half a megabyte; it is judged when the body has ended, within the limit."""
+    packed = zlib.compressobj(wbits=31)
+    comment = b": " + b"x" * ((1 << 20) - 2)
+    data = b"".join(
+        [packed.compress(comment) for _ in range(512)] + [packed.compress(b"\n\n" + EVENTS[0]), packed.flush()]
+    )
+    headers = (*EVENT_STREAM, (b"content-encoding", b"gzip"))
+    async with capture.call(ScriptedModel([data], headers=headers)) as call:
+        await call.rest()
+    record = capture.record()
+    assert (data, None) == (call.body, record["response"])
+    assert capture.store.is_incomplete("0-0")
+    assert "a stream cannot be watched" in caplog.text
 
 
 async def test_a_fault_of_ours_costs_no_client_its_answer(
