@@ -67,14 +67,18 @@ class Event:
 
 
 def events(body: bytes) -> Iterator[Event]:
-    """The events of a whole body, in order; the last one counts without its closing blank line too."""
+    """The events of a whole body, in order.
+
+    The last one counts without its closing blank line too, unless the body was cut within its JSON.
+    """
     if body.startswith(BOM):
         body = body[len(BOM) :]
     if b"\r" in body:
         body = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     # One look for long numbers at the whole body saves one at each event.
     plain = not json_text.has_long_number(body)
-    for block in body.split(b"\n\n"):
+    *blocks, rest = body.split(b"\n\n")
+    for block in blocks:
         if block[:6] == b"data: " and b"\n" not in block:
             yield Event("", block[6:], None, plain)
             continue
@@ -84,6 +88,9 @@ def events(body: bytes) -> Iterator[Event]:
                 yield Event(head[7:].strip().decode("utf-8", "replace"), data[6:], None, plain)
                 continue
         yield from block_events(block)
+    for event in block_events(rest):
+        if event.payload is not None or not event.data.lstrip().startswith(b"{"):
+            yield event
 
 
 def block_events(block: bytes) -> Iterator[Event]:

@@ -148,13 +148,11 @@ def test_an_event_is_what_its_line_says_or_else_its_type(event: Event, expected:
     assert expected == event.kind
 
 
-@given(st.lists(st.tuples(LINES, ENDS), max_size=30), st.booleans(), st.booleans())
+@given(st.lists(st.tuples(LINES, ENDS), max_size=30), st.booleans())
 def test_every_mixture_of_line_ends_gives_the_events_that_a_reader_of_lines_finds(
-    lines: list[tuple[bytes, bytes]], with_mark: bool, unfinished: bool
+    lines: list[tuple[bytes, bytes]], with_mark: bool
 ) -> None:
-    body = b"\xef\xbb\xbf" * with_mark + b"".join(line + end for line, end in lines)
-    if unfinished:
-        body = body.rstrip(b"\r\n")
+    body = b"\xef\xbb\xbf" * with_mark + b"".join(line + end for line, end in lines) + b"\n\n"
     expected: list[bytes] = []
     for block in read_line_by_line(body):
         expected += fields(block, b"data")
@@ -180,3 +178,19 @@ def test_the_kind_of_line_end_changes_nothing(lines: list[bytes], ends: list[byt
 def test_no_bytes_make_the_reader_raise(body: bytes) -> None:
     for event in events(body):
         assert event.kind in (event.name, event.type)
+
+
+@pytest.mark.parametrize(
+    ("rest", "expected"),
+    [
+        (b'event: response.completed\ndata: {"type":"response.completed","resp', []),  # cut: it never came
+        (b'data: {"choices":[{"delta":{"content":"h', []),
+        (b'event: response.completed\ndata: {"type":"response.completed"}', ["response.completed"]),
+        (b"event: message_stop", ["message_stop"]),
+        (b"data: [DONE]", [""]),
+    ],
+)
+def test_a_last_event_counts_without_its_blank_line_unless_it_was_cut(rest: bytes, expected: list[str]) -> None:
+    body = b'data: {"a":1}\n\n' + rest
+    assert [event.name for event in events(body)][1:] == expected
+    assert [event.name for event in events(rest)] == expected
