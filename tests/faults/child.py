@@ -8,6 +8,7 @@ that a fork finds everything in full swing.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -142,11 +143,23 @@ class Child:
         return time.monotonic() - started
 
     def fork(self, calls: list[dict[str, Any]]) -> int:
-        """Fork; the child serves calls and exits. Returns its exit code: 0 when all clients got their bytes."""
+        """Fork; the child serves calls and exits.
+
+        Returns its exit code: 0 when all clients got their bytes, 2 when it had its parent's capture files open.
+        """
         pid = os.fork()
         if pid == 0:
+            if self._open_captures():
+                sys.exit(2)
             sys.exit(0 if asyncio.run(self.calls(calls))["served"] else 1)
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    def _open_captures(self) -> list[str]:
+        links = []
+        for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+            with contextlib.suppress(OSError):
+                links.append(os.readlink(f"/proc/self/fd/{name}"))  # noqa: PTH115
+        return [link for link in links if link.endswith(".capture.jsonl")]
 
 
 def reply(number: int, **what: Any) -> None:
