@@ -5,12 +5,20 @@ Source: "ModelCallRecord" of the rollout specification (`metrics`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from otel_gym_jsonl.model_calls import ModelCallRecord
+from typing import Any, Protocol
 
 _SUMMED = ("tokens_in", "tokens_out", "tokens_reasoning", "tokens_total", "cached_tokens", "latency_total_ms")
+
+
+class Counted(Protocol):
+    """What the totals ask of a call; a `ModelCallRecord` has it. None means unknown."""
+
+    tokens_in: int | None
+    tokens_out: int | None
+    tokens_reasoning: int | None
+    tokens_total: int | None
+    cached_tokens: int | None
+    latency_total_ms: float | None
 
 
 class ModelCallMetrics:
@@ -26,7 +34,7 @@ class ModelCallMetrics:
         self._sums: dict[str, Any] = dict.fromkeys(_SUMMED)
         self.num_calls = 0
 
-    def add(self, call: ModelCallRecord) -> None:
+    def add(self, call: Counted) -> None:
         """Take one call into the totals."""
         self.num_calls += 1
         sums = self._sums
