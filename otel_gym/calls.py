@@ -142,7 +142,7 @@ class Call:
         if self._read_outcome(out) == CONTEXT_LENGTH_EXCEEDED:
             category = CONTEXT_LENGTH_EXCEEDED
         if status is not None:
-            out[names.STATUS_CODE] = status
+            out[names.STATUS_CODE] = int(status)  # frameworks hand on members of HTTPStatus too
         if category is not None:
             out[names.ERROR_CATEGORY] = category
         return out
@@ -267,7 +267,7 @@ def _carried_status(error: BaseException) -> int | None:
     """The HTTP status that an exception of an HTTP client carries."""
     for holder, attribute in ((error, "status"), (error, "status_code"), (_carried(error, "response"), "status_code")):
         value = _carried(holder, attribute)
-        if type(value) is int:
+        if isinstance(value, int) and not isinstance(value, bool):
             return value
     return None
 
