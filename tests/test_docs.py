@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from otel_gym.cli.explanations import CATEGORIES
 from otel_gym_jsonl import CaptureStore, JsonlSpanExporter, attributes
-from otel_gym_jsonl.exporter import record
+from otel_gym_jsonl.exporter import line
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -60,7 +61,7 @@ def test_python_in_a_document_compiles(path: Path) -> None:
 
 def test_the_format_names_the_keys_of_a_record_in_their_order() -> None:
     everything = dict.fromkeys(CONTRACT, "x")
-    assert list(record(everything)) == first_cells(section("The record").partition("###")[0])
+    assert list(json.loads(line(everything))) == first_cells(section("The record").partition("###")[0])
 
 
 def test_the_format_names_every_attribute_of_the_evidence_span() -> None:

@@ -7,7 +7,6 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-import orjson
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
@@ -73,7 +72,7 @@ def is_evidence(evidence: Mapping[str, Any]) -> bool:
 
 
 def line(evidence: Mapping[str, Any], canonical: Collection[object] = ()) -> bytes:
-    """The line (with its newline) of the record that these span attributes hold.
+    """The line (with its newline) of the record that these span attributes hold, its keys in the order of the format.
 
     Args:
         evidence: attributes of a span for which `is_evidence` holds.
@@ -83,16 +82,11 @@ def line(evidence: Mapping[str, Any], canonical: Collection[object] = ()) -> byt
     Raises:
         ValueError: a value cannot be stored as JSON.
     """
-    return json_text.dumps(record(evidence, canonical)) + b"\n"
-
-
-def record(evidence: Mapping[str, Any], canonical: Collection[object] = ()) -> dict[str, Any]:
-    """The record, its keys in the order of the format; bodies may be `orjson.Fragment`s, ready to be written."""
     get = evidence.get
     name = get(names.MODEL_REF_NAME)
     request, request_raw = _body(get(names.REQUEST), get(names.REQUEST_RAW), canonical)
     response, response_raw = _body(get(names.RESPONSE), get(names.RESPONSE_RAW), canonical)
-    out: dict[str, Any] = {
+    head = {
         "model_call_id": get(names.MODEL_CALL_ID),
         "dialect": get(names.DIALECT),
         "model_ref": None if name is None else {"type": "responses_api_models", "name": name},
@@ -102,39 +96,42 @@ def record(evidence: Mapping[str, Any], canonical: Collection[object] = ()) -> d
         "latency_ttft_ms": get(names.LATENCY_TTFT_MS),
         "status_code": get(names.STATUS_CODE),
         "error_category": get(names.ERROR_CATEGORY),
-        "request": request,
-        "response": response,
     }
+    tail: dict[str, Any] = {}
     session = get(names.CLIENT_SESSION_ID)
     if session is not None:
-        out["client_session_id"] = session
+        tail["client_session_id"] = session
     nulls = get(names.NULL_KEYS) or ()
     for key in names.OUTCOME_KEYS:
         value = get(names.PREFIX + key)
         if value is not None or key in nulls:
-            out[key] = value
+            tail[key] = value
     if request_raw is not None:
-        out["request_raw"] = request_raw
+        tail["request_raw"] = request_raw
     if response_raw is not None:
-        out["response_raw"] = response_raw
-    return out
+        tail["response_raw"] = response_raw
+    # Joined once: a body may have hundreds of MB, and each copy of it would be one too many.
+    parts: list[bytes | memoryview] = [json_text.dumps(head)[:-1], b',"request":', request, b',"response":', response]
+    if tail:
+        parts += [b",", memoryview(json_text.dumps(tail))[1:-1]]
+    return b"".join([*parts, b"}\n"])
 
 
-def _body(body: Any, raw: Any, canonical: Collection[object]) -> tuple[Any, str | None]:
-    """A body as it goes into the record, and its raw text; what is no JSON object after all is text."""
+def _body(body: Any, raw: Any, canonical: Collection[object]) -> tuple[bytes, str | None]:
+    """The JSON of a body as it goes into the line, and its raw text; what is no JSON object after all is text."""
     raw_text = None if raw is None else _text(raw)
     if body is None:
-        return None, raw_text
-    if any(body is known for known in canonical):
-        return orjson.Fragment(body), raw_text
+        return b"null", raw_text
     data = body if isinstance(body, bytes) else str(body).encode("utf-8", "surrogatepass")
+    if any(body is known for known in canonical):
+        return data, raw_text
     try:
         value = json_text.loads(data)
         if isinstance(value, dict):
-            return orjson.Fragment(json_text.dumps(value)), raw_text
+            return json_text.dumps(value), raw_text
     except ValueError:
         pass  # no JSON, or none that can be stored
-    return None, raw_text if raw_text is not None else json_text.as_text(data)
+    return b"null", raw_text if raw_text is not None else json_text.as_text(data)
 
 
 def _text(raw: Any) -> str:
