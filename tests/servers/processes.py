@@ -72,7 +72,7 @@ def listening(command: list[str], log: Path, variables: Mapping[str, str]) -> It
         yield port
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 20.0) -> None:
+def wait_until(true: Callable[[], bool], seconds: float = 60.0) -> None:
     """Return as soon as it is true; AssertionError when it is not within these seconds."""
     give_up = time.monotonic() + seconds
     while not true():

@@ -192,8 +192,11 @@ def test_a_client_that_leaves_before_its_request_is_whole_harms_nobody(
     served: Served, rollout_id: str, server: str
 ) -> None:
     path = f"/ng-rollout/{rollout_id}/v1/messages"
+    head, _, body = request(path, "plain", "Expect: 100-continue").partition(b"\r\n\r\n")
     with connected(served.ports[server]) as connection:
-        connection.sendall(request(path, "plain")[:-5])
+        connection.sendall(head + b"\r\n\r\n")
+        until(connection, b"\r\n\r\n")  # the application waits for the body
+        connection.sendall(body[:-5])
         reset(connection)
     served.wait_for_record(rollout_id)
     assert b"200" in exchange(served.ports[server], [request(path, "plain")])[:20]
