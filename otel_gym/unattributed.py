@@ -11,6 +11,7 @@ from typing import Any
 logger = logging.getLogger(__name__)
 
 REMEMBERED = 1024
+_SHOWN = 300  # characters of an id or a path
 
 
 class Unattributed:
@@ -67,7 +68,7 @@ class Unattributed:
         """Count one; True when this one has not been said yet."""
         with self._lock:
             self.counts[reason] += 1
-            key = (reason, who)
+            key = (reason, who[:_SHOWN])  # a client's text: what is remembered of it is bounded too
             if key in self._said:
                 self._said.move_to_end(key)
                 return False
