@@ -7,6 +7,7 @@ durable. Source: the capture contract, "Streams".
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Iterable, Mapping
 from enum import Enum
@@ -24,6 +25,9 @@ EXECUTION_OUTCOME: Final = "nemo_gym_model_execution"
 
 LINGER_SECONDS: Final = 0.05
 """How long an application may go on after the terminal event before its client gets it all the same."""
+
+MOST_HELD_BYTES: Final = 1 << 20
+"""What an application may send behind the terminal event before it has to wait again."""
 
 
 class State(Enum):
@@ -59,6 +63,7 @@ class Exchange:
         self._send = send
         self._state = State.OPEN
         self._held: deque[Message] = deque()
+        self._held_bytes = 0
         self._stream: PassingStream | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._durable: Durable | None = None
@@ -88,11 +93,24 @@ class Exchange:
         elif self._state is State.FREE:
             await self._send(message)
         else:
-            self._held.append(message)
-            if self._state is State.HOLDING and message["type"] == "http.response.body":
-                self._keep(message)
-                if not message.get("more_body", False):
-                    await self._end()
+            await self._hold(message)
+
+    async def _hold(self, message: Message) -> None:
+        """Keep a message back, as it is now: applications use their messages, and the buffers in them, again."""
+        held = dict(message)
+        self._held.append(held)
+        if message["type"] == "http.response.body":
+            held["body"] = self._keep(message) if self._state is State.HOLDING else bytes(message.get("body", b""))
+            if self._state is State.HOLDING and not message.get("more_body", False):
+                await self._end()
+                return
+            self._held_bytes += len(held["body"])
+        if self._held_bytes <= MOST_HELD_BYTES:
+            await asyncio.sleep(0)  # an application that never waits would keep the loop from cutting the call
+        elif self._release_task is None:
+            await asyncio.sleep(LINGER_SECONDS)
+        else:
+            await asyncio.wait((self._release_task,))
 
     def _start(self, message: Message) -> Message:
         call = self._call
@@ -127,7 +145,7 @@ class Exchange:
         elif self._state is State.OPEN:
             await self._send(message)
         else:
-            self._held.append(message)
+            self._held.append({**message, "body": body})
             self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._linger)
 
     def _keep(self, message: Message) -> bytes:
@@ -195,7 +213,8 @@ class Exchange:
             self._cut(error)
         if isinstance(error, GeneratorExit):  # closed from outside: nothing may be awaited; the writer has the call
             return
-        await self._settled()
+        with contextlib.suppress(Exception):  # the client has gone, too: what goes on is the application's own error
+            await self._settled()
 
     async def _settled(self) -> None:
         """Wait until all that is held has gone, whoever cancels meanwhile.

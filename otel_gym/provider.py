@@ -7,6 +7,7 @@ provider reaches the evidence. Source: the traces contract, "Two providers, one 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import weakref
 from collections import deque
@@ -78,11 +79,15 @@ class Pipeline:
 
     def submit(self, call: Call) -> Durable:
         """Hand a completed call over, on the event loop; it is settled on that loop."""
-        loop = asyncio.get_running_loop()
+        durable = Durable()
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # the call was closed after its loop had ended: nobody can wait for it
+            self.writer.submit(call.rollout_id, lambda: self._line(call), lambda error: None)
+            return durable
         letters = self._letters.get(loop)
         if letters is None:
             letters = self._letters[loop] = _Letters(loop)
-        durable = Durable()
 
         def done(error: BaseException | None) -> None:  # logged and marked by the writer
             letters.post(durable)
@@ -219,3 +224,12 @@ def pipeline_for(settings: Settings) -> Pipeline:
         if pipeline is None:
             pipeline = _pipelines[key] = Pipeline(settings)
         return pipeline
+
+
+def _unlock_pipelines() -> None:
+    """In a forked child: a thread that is not here may have held the lock."""
+    global _pipelines_lock
+    _pipelines_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_unlock_pipelines)
