@@ -12,8 +12,7 @@ import os
 import re
 from pathlib import Path
 
-import portalocker
-
+from otel_gym_jsonl import locks
 from otel_gym_jsonl.errors import InvalidRolloutIdError
 
 CAPTURE_SUFFIX = ".capture.jsonl"
@@ -95,6 +94,7 @@ class CaptureFile:
 
     def __init__(self, directory: Path, rollout_id: str) -> None:
         self.path = capture_path(directory, rollout_id)
+        self._name = str(self.path)
         self.restored = True
         self._directory = directory
         self._fd = -1
@@ -126,28 +126,22 @@ class CaptureFile:
         Raises:
             OSError: the system gives no lock, or the file cannot be opened anew.
         """
-        self._lock(portalocker.LockFlags.EXCLUSIVE)
+        self._lock(wait=True)
 
     def try_lock(self) -> bool:
         """Take the exclusive lock unless somebody else holds it; raises as `lock` does."""
         try:
-            self._lock(portalocker.LockFlags.EXCLUSIVE | portalocker.LockFlags.NON_BLOCKING)
+            self._lock(wait=False)
         except BlockingIOError:
             return False
         return True
 
-    def _lock(self, flags: portalocker.LockFlags) -> None:
+    def _lock(self, *, wait: bool) -> None:
         """Lock, then make sure that the name still means this file; else open the file that it means now."""
         for _ in range(_REOPEN_TRIES):
+            locks.lock(self._fd, wait=wait)
             try:
-                portalocker.lock(self._fd, flags)
-            except portalocker.LockException as exc:
-                # Releases of portalocker differ in the class that they raise; the system's word is the same.
-                number = exc.args[0].errno if exc.args and isinstance(exc.args[0], OSError) else None
-                number = errno.EAGAIN if number == errno.EACCES else number or errno.ENOLCK
-                raise OSError(number, f"cannot lock: {exc}", str(self.path)) from exc
-            try:
-                status = os.stat(self.path)  # noqa: PTH116  one system call on the hot path
+                status = os.stat(self._name)  # noqa: PTH116  one system call on the hot path
             except FileNotFoundError:
                 pass
             else:
@@ -166,10 +160,7 @@ class CaptureFile:
             OSError: the system refuses; closing the file releases the lock all the same.
         """
         if self._fd >= 0:
-            try:
-                portalocker.unlock(self._fd)
-            except portalocker.LockException as exc:
-                raise OSError(errno.ENOLCK, f"cannot unlock: {exc}", str(self.path)) from exc
+            locks.unlock(self._fd)
 
     def append(self, lines: bytes) -> None:
         """Append whole lines and fsync them; the lock is held by the caller.
