@@ -209,9 +209,11 @@ def test_an_id_that_names_no_file_is_a_failure_and_costs_no_neighbour(
     ],
     ids=lambda odd: next(iter(odd)),
 )
-def test_a_value_that_cannot_be_stored_is_a_failure_and_costs_no_neighbour(tmp_path: Path, odd: dict[str, Any]) -> None:
-    result, records = exported(tmp_path, span(**odd), span())
+def test_a_value_that_cannot_be_stored_is_marked_and_costs_no_neighbour(tmp_path: Path, odd: dict[str, Any]) -> None:
+    result, records = exported(tmp_path, span(**odd), span(), span(rollout_id="only", **odd))
     assert (FAILURE, [EMPTY]) == (result, records)
+    names = ["0-0.capture.incomplete", "0-0.capture.jsonl", "only.capture.incomplete"]
+    assert names == sorted(path.name for path in tmp_path.iterdir())
 
 
 def test_a_disk_that_refuses_is_a_failure_and_marked(tmp_path: Path) -> None:

@@ -86,7 +86,8 @@ class CaptureStore:
                 file.lock()
                 file.append(b"".join(lines))
             finally:
-                file.close()
+                with contextlib.suppress(OSError):  # what was appended was fsynced
+                    file.close()
         except OSError as exc:
             with contextlib.suppress(OSError):
                 write_marker(self.directory, rollout_id)
