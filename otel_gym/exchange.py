@@ -183,7 +183,8 @@ class Exchange:
         if self._timer is not None:
             self._timer.cancel()
         state = self.scope.get("state")
-        self._call.outcome = state.get(EXECUTION_OUTCOME) if isinstance(state, Mapping) else None
+        outcome = state.get(EXECUTION_OUTCOME) if isinstance(state, Mapping) else None
+        self._call.outcome = dict(outcome) if isinstance(outcome, Mapping) else outcome  # as it is at the end
         self._call.complete(error)
         self._durable = self._pipeline.submit(self._call)
 

@@ -112,11 +112,13 @@ class CaptureMiddleware:
         rollout_id = self._declared(scope, dialect) if route is None else route.rollout_id
         outer = correlation.enter(rollout_id)
         try:
-            if dialect is not None and rollout_id is not None and is_rollout_id(rollout_id):
+            if dialect is not None and not _asyncio_runs():
+                self.unattributed.no_asyncio(scope)
+            elif dialect is not None and rollout_id is not None and is_rollout_id(rollout_id):
                 call = Call(rollout_id, dialect, self.settings.body_limit_bytes, self.settings.model_server_name)
                 await self._capture(call, Exchange(call, pipeline, inner, route, receive, send))
                 return
-            if dialect is not None:
+            elif dialect is not None:
                 self.unattributed.call(scope, rollout_id)
             await self.app(inner, receive, send if route is None else _redirecting(send, scope, route))
         finally:
@@ -144,6 +146,15 @@ class CaptureMiddleware:
             await exchange.raised(error)
             raise
         await exchange.returned()
+
+
+def _asyncio_runs() -> bool:
+    """Whether the server runs on asyncio: calls wait for their records on its loop, and trio has none."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _is_made_in_a_call() -> bool:

@@ -75,10 +75,11 @@ class Pipeline:
         self._lines = _LineOfEndedSpan()
         self._tracer = _evidence_provider(self._lines).get_tracer("otel_gym", __version__)
         self._bytes_survive = _bytes_survive(self._lines, self._tracer)
+        weakref.finalize(self, Writer.retire, self.writer)  # threads end with the last application that needs them
         self._letters: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Letters] = weakref.WeakKeyDictionary()
 
     def submit(self, call: Call) -> Durable:
-        """Hand a completed call over, on the event loop; it is settled on that loop."""
+        """Hand a completed call over, on its event loop; it is settled there."""
         durable = Durable()
         try:
             loop = asyncio.get_running_loop()

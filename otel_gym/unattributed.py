@@ -15,9 +15,9 @@ _SHOWN = 300  # characters of an id or a path
 
 
 class Unattributed:
-    """Counts by reason (`no_prefix`, `bad_id`, `websocket`, `websocket_refused`) and logs once a peer or id.
+    """Counts by reason, and logs once a peer or id; which were logged is remembered for the last 1,024.
 
-    Which were logged is remembered for the last 1,024.
+    Reasons: `no_prefix`, `bad_id`, `websocket`, `websocket_refused`, `no_asyncio`.
     """
 
     def __init__(self) -> None:
@@ -50,6 +50,15 @@ class Unattributed:
                 _peer(scope),
                 scope["path"],
                 rollout_id,
+            )
+
+    def no_asyncio(self, scope: Mapping[str, Any]) -> None:
+        """A model call on a server whose event loop is not asyncio's."""
+        if self._count("no_asyncio", ""):
+            logger.error(
+                "otel-gym: %.300r is not captured: this server runs on trio; "
+                "start it with an asyncio worker (said once)",
+                scope["path"],
             )
 
     def websocket(self, scope: Mapping[str, Any], rollout_id: str, refused: bool) -> None:

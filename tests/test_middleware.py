@@ -408,3 +408,27 @@ async def test_an_error_of_the_application_is_its_own(tmp_path: Path) -> None:
     assert [("exception", 200)] * 4 == [
         (record["error_category"], record["status_code"]) for record in CaptureStore(tmp_path).read("0-0")
     ]
+
+
+def test_on_another_event_loop_calls_pass_uncaptured_and_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent: list[Any] = []
+
+    async def model(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        raise AssertionError("nobody asks")
+
+    middleware = on(model, tmp_path)
+    scope = {"type": "http", "method": "POST", "path": CALL, "headers": []}
+    for _ in range(2):
+        with pytest.raises(StopIteration):  # driven by hand, as a loop that is not asyncio's would
+            middleware(scope, receive, send).__await__().send(None)
+    assert (4, [], {"no_asyncio": 2}) == (len(sent), files(tmp_path), dict(middleware.unattributed.counts))
+    assert 1 == len([record for record in caplog.records if "asyncio worker" in record.getMessage()])

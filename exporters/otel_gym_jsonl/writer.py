@@ -68,7 +68,7 @@ class Writer:
         self._working: dict[int, Lane] = {}  # thread ident -> what it works on
         self._parked: list[tuple[float, int, Lane]] = []
         self._sequence = itertools.count()
-        self._keeper_runs = False
+        self._keeper: object | None = None  # the token of the one that runs
         self._keeper_sleeps = False
         self._keeper_wake = threading.Event()
         self._handles = Handles(self.directory, self._max_open_files)
@@ -115,13 +115,19 @@ class Writer:
         return self.markers.wait(LAST_CHANCE_SECONDS) and not late
 
     def close(self, timeout: float = 5.0) -> None:
-        """Drain, then give threads and handles back. A later `submit` starts anew."""
+        """Drain, then `retire`."""
         self.drain(timeout)
+        self.retire()
+
+    def retire(self) -> None:
+        """Give threads and handles back when their work is done, without waiting. A later `submit` starts anew."""
         with self._lock:
             retired, self._todo = self._todo, queue.SimpleQueue()
             for _ in range(self._threads):
                 retired.put(None)
             self._threads = 0
+            self._keeper = None
+            self._keeper_wake.set()
         self._handles.close()
 
     def abandon(self) -> None:
@@ -132,9 +138,10 @@ class Writer:
     # ------------------------------------------------------------------ threads
 
     def _ensure_threads(self, rollout_id: str) -> None:
-        if not self._keeper_runs:
-            threading.Thread(target=self._keep, name="otel-gym-keeper", daemon=True).start()
-            self._keeper_runs = True
+        if self._keeper is None:
+            keeper = object()
+            threading.Thread(target=self._keep, args=(keeper,), name="otel-gym-keeper", daemon=True).start()
+            self._keeper = keeper
         if self._threads < self._max_threads and (rollout_id not in self._lanes or not self._threads):
             self._add_thread()
         if not self._threads:
@@ -275,17 +282,19 @@ class Writer:
 
     # ------------------------------------------------------------------ the keeper's thread
 
-    def _keep(self) -> None:
+    def _keep(self, token: object) -> None:
         """Bring parked lanes back, let go what takes too long, double threads that the system keeps."""
         idle = 0
         while True:
             with self._lock:
+                if self._keeper is not token and not self._lanes:
+                    return
                 now = time.monotonic()
                 late = self._late(now)
                 while self._parked and self._parked[0][0] <= now:
                     self._todo.put(heapq.heappop(self._parked)[2])
                 stuck = sum(1 for lane in self._working.values() if now - lane.busy_since > PATIENCE_SECONDS)
-                wanted = self._max_threads + min(2 * stuck, MAX_EXTRA_THREADS) if stuck else 0
+                wanted = self._max_threads + min(2 * stuck, MAX_EXTRA_THREADS) if stuck else 1
                 for _ in range(min(self._todo.qsize(), wanted - self._threads)):
                     self._add_thread()
                 idle = 0 if self._lanes or self._accepted else idle + 1
