@@ -112,7 +112,7 @@ class CaptureMiddleware:
         rollout_id = self._declared(scope, dialect) if route is None else route.rollout_id
         outer = correlation.enter(rollout_id)
         try:
-            if dialect is not None and not _asyncio_runs():
+            if dialect is not None and _trio_runs():
                 self.unattributed.no_asyncio(scope)
             elif dialect is not None and rollout_id is not None and is_rollout_id(rollout_id):
                 call = Call(rollout_id, dialect, self.settings.body_limit_bytes, self.settings.model_server_name)
@@ -148,13 +148,15 @@ class CaptureMiddleware:
         await exchange.returned()
 
 
-def _asyncio_runs() -> bool:
-    """Whether the server runs on asyncio: calls wait for their records on its loop, and trio has none."""
+def _trio_runs() -> bool:
+    """Whether the server runs on trio: calls wait for their records on asyncio's loop."""
+    if "trio" not in sys.modules:
+        return False
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _is_made_in_a_call() -> bool:
