@@ -331,7 +331,11 @@ async def test_a_call_closed_from_outside_is_recorded(capture: Capture) -> None:
 
 def test_a_call_closed_when_its_loop_has_gone_is_recorded(tmp_path: Path) -> None:
     capture = Capture(tmp_path)
-    by_hand(capture).close()
+
+    async def begun() -> Any:
+        return by_hand(capture)
+
+    asyncio.run(begun()).close()
     assert "cancelled" == asyncio.run(capture.record())["error_category"]
 
 

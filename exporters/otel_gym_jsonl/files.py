@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import re
+import weakref
 from pathlib import Path
 
 from otel_gym_jsonl import locks
@@ -98,9 +99,11 @@ class CaptureFile:
         self.restored = True
         self._directory = directory
         self._fd = -1
+        self._locked = False
         self._identity = (-1, -1)  # device and inode behind the descriptor
         self._whole_size = -1  # the size that our own last append left behind: no need to look at the tail
         self._size = 0
+        _open_files.add(self)  # before there is a descriptor, so that a fork at any moment finds it
         self._open()
 
     def _open(self) -> None:
@@ -110,13 +113,17 @@ class CaptureFile:
         except FileNotFoundError:  # the directory has gone: make it again
             self._directory.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(self.path, flags, 0o644)
+        self._locked = False
         status = os.fstat(self._fd)
         self._identity = (status.st_dev, status.st_ino)
         self._whole_size = -1
 
     def close(self) -> None:
-        """Give the descriptor (and with it any lock) back."""
+        """Give the lock and the descriptor back."""
         if self._fd >= 0:
+            if self._locked:  # a child forked at this moment has the descriptor, and would keep the lock
+                with contextlib.suppress(OSError):
+                    self.unlock()
             fd, self._fd = self._fd, -1
             os.close(fd)
 
@@ -140,6 +147,7 @@ class CaptureFile:
         """Lock, then make sure that the name still means this file; else open the file that it means now."""
         for _ in range(_REOPEN_TRIES):
             locks.lock(self._fd, wait=wait)
+            self._locked = True
             try:
                 status = os.stat(self._name)  # noqa: PTH116  one system call on the hot path
             except FileNotFoundError:
@@ -161,6 +169,7 @@ class CaptureFile:
         """
         if self._fd >= 0:
             locks.unlock(self._fd)
+            self._locked = False
 
     def append(self, lines: bytes) -> None:
         """Append whole lines and fsync them; the lock is held by the caller.
@@ -195,3 +204,17 @@ class CaptureFile:
         with contextlib.suppress(OSError):
             os.ftruncate(self._fd, size)
             self.restored = os.fstat(self._fd).st_size == size
+
+
+_open_files: weakref.WeakSet[CaptureFile] = weakref.WeakSet()
+
+
+def _close_in_child() -> None:
+    """In a forked child: else it would keep its parent's file locks alive, even after the parent's death."""
+    for file in list(_open_files):
+        file._locked = False  # the lock is the parent's
+        with contextlib.suppress(OSError):
+            file.close()
+
+
+os.register_at_fork(after_in_child=_close_in_child)

@@ -91,6 +91,8 @@ class Writer:
                 if lane is None:
                     lane = self._lanes[rollout_id] = Lane(rollout_id)
                     self._todo.put(lane)
+                while lane.jobs and lane.jobs[0].settled:  # given up: behind a dead disk they would pile up
+                    lane.jobs.popleft()
                 lane.jobs.append(job)
                 while self._accepted and self._accepted[0].settled:
                     self._accepted.popleft()
@@ -132,7 +134,6 @@ class Writer:
 
     def abandon(self) -> None:
         """In a forked child: the parent's threads are not here, its locks may be held, its lines are its own affair."""
-        self._handles.abandon()
         self._start()
 
     # ------------------------------------------------------------------ threads

@@ -53,7 +53,7 @@ def test_a_storm_of_faults_loses_nothing_without_a_mark(start: Start, disk_fault
         leaving = child.begin("abandoned", calls=[{**call, "seconds": 0.02} for call in calls[:some]])
         staying = child.begin("calls", calls=calls[some:])
         if turn % 8 == 7:
-            assert 0 == child.do("fork", calls=[asked("r7", f"fork-{turn}")])
+            assert 0 == child.do("fork", calls=[asked("r7", f"fork-{turn}")], closing=True)
             expected["r7"].append(f"fork-{turn}")
         served(staying)
         leaving.result(60)
