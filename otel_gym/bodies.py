@@ -12,26 +12,27 @@ class Body:
         limit: bytes that are kept; of a larger body nothing is.
 
     Attributes:
+        size: bytes that passed, kept or not.
         encoding: value of its `Content-Encoding` header, "" without one.
         too_large: the body, or what it decodes to, exceeds the limit: it is not in the record as it should be.
     """
 
-    __slots__ = ("_limit", "_pieces", "_size", "encoding", "too_large")
+    __slots__ = ("_limit", "_pieces", "encoding", "size", "too_large")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._pieces: list[bytes] = []
-        self._size = 0
+        self.size = 0
         self.encoding = ""
         self.too_large = False
 
     def __bool__(self) -> bool:
-        return self._size > 0
+        return self.size > 0
 
     def add(self, piece: bytes) -> None:
         """Keep a piece. Called on the event loop, so it only appends."""
-        self._size += len(piece)
-        if self._size > self._limit:
+        self.size += len(piece)
+        if self.size > self._limit:
             self.too_large = True
             self._pieces.clear()
         elif piece:

@@ -138,6 +138,7 @@ class Call:
         if self.client_session_id is not None:
             out[names.CLIENT_SESSION_ID] = self.client_session_id
         self._read_request(out)
+        give_way(self.request.size)
         status, category = self._read_response(out)
         if self._read_outcome(out) == CONTEXT_LENGTH_EXCEEDED:
             category = CONTEXT_LENGTH_EXCEEDED
@@ -184,6 +185,7 @@ class Call:
         """A stream is whole when its terminal event has passed."""
         if body:
             out[names.RESPONSE_RAW] = json_text.as_text(body)
+            give_way(len(body))
         assembly = self.dialect.assemble(giving_way(events(body), len(body))) if body else Assembly()
         terminal = assembly.terminal or self.terminal
         category = "stream_truncated" if terminal is None else _BY_TERMINAL[terminal]
@@ -192,6 +194,7 @@ class Call:
         if assembly.response is None:  # a clean end of nothing that could be read
             category = category or "capture_parse_error"
         else:
+            give_way(len(body))
             try:
                 out[names.RESPONSE] = json_text.dumps(assembly.response)
             except ValueError:  # the text is kept; only the rebuilt object cannot be (divergence 1)

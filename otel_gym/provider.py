@@ -21,6 +21,7 @@ from opentelemetry.trace import SpanKind
 
 from otel_gym._version import __version__
 from otel_gym.calls import Call
+from otel_gym.giving_way import give_way
 from otel_gym.settings import Settings
 from otel_gym_jsonl import attributes as names
 from otel_gym_jsonl import exporter
@@ -101,6 +102,7 @@ class Pipeline:
         evidence = call.evidence()
         if call.body_missing:
             self.writer.markers.put(call.rollout_id)
+        give_way(call.response.size)
         return self._lines.take(self._tracer, evidence if self._bytes_survive else _as_str(evidence), call)
 
     async def drain(self, timeout: float) -> None:
