@@ -228,7 +228,7 @@ class Call:
             value = self.outcome.get(key, _MISSING)
             if value is None and key in _NULLABLE:
                 nulls.append(key)
-            elif type(value) is kind and (key != "response_source" or value in _RESPONSE_SOURCES):
+            elif type(value) is kind and (key != "response_source" or value in _RESPONSE_SOURCES) and _storable(value):
                 out[names.PREFIX + key] = value
             else:
                 odd.append(key)
@@ -241,6 +241,15 @@ class Call:
 
 
 _MISSING = object()
+
+
+def _storable(value: object) -> bool:
+    """Whether a record can hold it: an integer of 64 bits, text without lone surrogates."""
+    try:
+        json_text.dumps(value)
+    except ValueError:
+        return False
+    return True
 
 
 def _stored_object(body: bytes) -> bytes | None:
@@ -270,7 +279,7 @@ def _carried_status(error: BaseException) -> int | None:
     """The HTTP status that an exception of an HTTP client carries."""
     for holder, attribute in ((error, "status"), (error, "status_code"), (_carried(error, "response"), "status_code")):
         value = _carried(holder, attribute)
-        if isinstance(value, int) and not isinstance(value, bool):
+        if isinstance(value, int) and not isinstance(value, bool) and _storable(value):
             return value
     return None
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections import deque
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from otel_gym.asgi import Message, Receive, Scope, Send
 from otel_gym.calls import Call
@@ -19,6 +20,8 @@ from otel_gym.correlation import Route
 from otel_gym.passing_stream import PassingStream
 from otel_gym.provider import Durable, Pipeline
 from otel_gym.redirects import redirected
+
+logger = logging.getLogger(__name__)
 
 EXECUTION_OUTCOME: Final = "nemo_gym_model_execution"
 """Key of the execution outcome that an application may leave in scope state."""
@@ -182,9 +185,7 @@ class Exchange:
         self._state = State.CUT
         if self._timer is not None:
             self._timer.cancel()
-        state = self.scope.get("state")
-        outcome = state.get(EXECUTION_OUTCOME) if isinstance(state, Mapping) else None
-        self._call.outcome = dict(outcome) if isinstance(outcome, Mapping) else outcome  # as it is at the end
+        self._call.outcome = _outcome(self.scope)
         self._call.complete(error)
         self._durable = self._pipeline.submit(self._call)
 
@@ -236,6 +237,17 @@ class Exchange:
                 cancelled = exc
         if cancelled is not None:
             raise cancelled
+
+
+def _outcome(scope: Scope) -> Any:
+    """The execution outcome as it is now, whatever becomes of it later; None where there is none, or none to be had."""
+    try:
+        state = scope.get("state")
+        outcome = state.get(EXECUTION_OUTCOME) if isinstance(state, Mapping) else None
+        return dict(outcome) if isinstance(outcome, Mapping) else outcome
+    except Exception:
+        logger.exception("otel-gym: the execution outcome in scope state cannot be read: left out")
+        return None
 
 
 def _first(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> bytes:

@@ -87,6 +87,7 @@ RAISED: dict[str, tuple[BaseException, int | None, str, str | None]] = {
     "a body of text": (carrying(response=SimpleNamespace(text="why")), None, "exception", "why"),
     "a status that is a bool": (carrying(status=True), None, "exception", None),
     "a status that is text": (carrying(status="500", status_code=502), 502, "upstream_error", None),
+    "a status beyond 64 bits": (carrying(status=10**30, status_code=502), 502, "upstream_error", None),
     "properties that raise": (OddError(), None, "exception", None),
 }
 
@@ -227,6 +228,11 @@ OUTCOMES: dict[str, tuple[Any, dict[str, Any], list[str] | None]] = {
             "local_response_reason": 5,
         },
         {},
+        None,
+    ),
+    "what no record can hold": (
+        {**WHOLE, "upstream_status_code": 10**30, "local_response_reason": "\ud800"},
+        {"upstream_attempted": True, "response_source": "upstream"},
         None,
     ),
     "more keys": ({**WHOLE, "model_call_id": "x"}, WHOLE, None),

@@ -8,6 +8,7 @@ import gzip
 import json
 import logging
 import zlib
+from collections import UserDict
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -242,6 +243,31 @@ async def test_the_outcome_is_taken_from_scope_state_whatever_became_of_it(
     record = capture.record()
     assert (OUTCOME if recorded else {}) == {key: record[key] for key in OUTCOME if key in record}
     assert answer("chat", "hi") == record["response"]
+
+
+class UnreadableState(dict[str, Any]):
+    """A state whose values are made when asked for, and cannot be."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        raise RuntimeError(key)
+
+
+class UnreadableOutcome(UserDict[str, Any]):
+    """What a mapping over a closed connection, say, does."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise ConnectionError("closed")
+
+
+@pytest.mark.parametrize("state", [UnreadableState(), {"nemo_gym_model_execution": UnreadableOutcome(OUTCOME)}])
+async def test_an_outcome_that_cannot_be_read_costs_only_itself(
+    capture: Capture, state: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with capture.call(stateful(lambda scope: scope.update(state=state))) as call:
+        await call.rest()
+    assert answer("chat", "hi") == json.loads(call.body)
+    assert answer("chat", "hi") == capture.record()["response"]
+    assert ["otel_gym.exchange"] == [entry.name for entry in caplog.records if entry.levelno == logging.ERROR]
 
 
 async def test_an_application_may_serve_a_copy_of_the_scope(capture: Capture) -> None:
