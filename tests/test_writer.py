@@ -220,3 +220,14 @@ def test_handles_are_kept_and_bounded(directory: Path) -> None:
     assert 3 >= len(os.listdir("/proc/self/fd")) - open_before  # noqa: PTH208
     writer.close()
     assert open_before == len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+
+def test_a_file_that_is_in_use_when_its_writer_retires_is_closed_all_the_same(directory: Path) -> None:
+    writer = Writer(directory, threads=1)
+    open_before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    others = threading.enumerate()
+    writer.submit("a", lambda: b"1\n", lambda error: writer.retire())  # told before its file is given back
+    writer.drain(PATIENCE_S)
+    for thread in set(threading.enumerate()).difference(others):
+        thread.join(PATIENCE_S)
+    assert open_before == len(os.listdir("/proc/self/fd"))  # noqa: PTH208

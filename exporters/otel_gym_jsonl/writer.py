@@ -187,6 +187,7 @@ class Writer:
                 if self._threads > self._max_threads and todo is self._todo and todo.empty():
                     self._threads -= 1
                     return
+        self._handles.close()  # retired: what came back since then
 
     def _serve(self, lane: Lane, jobs: list[Job]) -> float | None:
         """Build the lines, take the lock, write. Returns seconds to wait when the lock is somebody else's."""
