@@ -76,7 +76,8 @@ class Pipeline:
         self._lines = _LineOfEndedSpan()
         self._tracer = _evidence_provider(self._lines).get_tracer("otel_gym", __version__)
         self._bytes_survive = _bytes_survive(self._lines, self._tracer)
-        weakref.finalize(self, Writer.retire, self.writer)  # threads end with the last application that needs them
+        # Threads end with the last application that needs them; at the end of the process the writer drains first.
+        weakref.finalize(self, Writer.retire, self.writer).atexit = False
         self._letters: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Letters] = weakref.WeakKeyDictionary()
 
     def submit(self, call: Call) -> Durable:
