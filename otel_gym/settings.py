@@ -99,7 +99,9 @@ class Settings(BaseModel):
         "absolute path of a directory that can be written",
         "required when enabled",
     )
-    model_server_name: str | None = _setting(None, "`model_ref.name` of each record; null: no `model_ref`.", "text")
+    model_server_name: str | None = _setting(
+        None, "`model_ref.name` of each record; null: no `model_ref`.", "text in UTF-8"
+    )
     model_servers: dict[str, str] = _setting(
         {}, "Base URL of each model server by its name, for `resolve_model_base_url`.", "object of name → http(s) URL"
     )
@@ -147,6 +149,13 @@ class Settings(BaseModel):
     @classmethod
     def _empty_is_unset(cls, value: object) -> object:
         return None if value == "" else value
+
+    @field_validator("model_server_name")
+    @classmethod
+    def _name_can_be_stored(cls, value: str | None) -> str | None:
+        if value is not None:
+            value.encode()  # bytes of the environment that are no UTF-8 would cost every record
+        return value
 
     @field_validator("rollout_id_header")
     @classmethod

@@ -132,6 +132,7 @@ def test_of_a_nemo_gym_config_only_the_known_top_level_keys_are_taken(
         ("writer_threads", "0"),
         ("writer_threads", "257"),
         ("max_open_files", "0"),
+        ("model_server_name", "caf\udce9"),
         ("rollout_id_header", "x rollout"),
         ("rollout_id_baggage", "sometimes"),
         ("websockets", "allow"),
