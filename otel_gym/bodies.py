@@ -12,15 +12,16 @@ class Body:
         limit: bytes that are kept; of a larger body nothing is.
 
     Attributes:
+        limit: as given.
         size: bytes that passed, kept or not.
         encoding: value of its `Content-Encoding` header, "" without one.
         too_large: the body, or what it decodes to, exceeds the limit: it is not in the record as it should be.
     """
 
-    __slots__ = ("_limit", "_pieces", "encoding", "size", "too_large")
+    __slots__ = ("_pieces", "encoding", "limit", "size", "too_large")
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit = limit
         self._pieces: list[bytes] = []
         self.size = 0
         self.encoding = ""
@@ -32,7 +33,7 @@ class Body:
     def add(self, piece: bytes) -> None:
         """Keep a piece. Called on the event loop, so it only appends."""
         self.size += len(piece)
-        if self.size > self._limit:
+        if self.size > self.limit:
             self.too_large = True
             self._pieces.clear()
         elif piece:
@@ -50,7 +51,7 @@ class Body:
         size = 0
         for decoded in decode(pieces, self.encoding):
             size += len(decoded)
-            if size > self._limit:
+            if size > self.limit:
                 self.too_large = True
                 return b"".join(pieces)
             out.append(decoded)

@@ -127,7 +127,7 @@ class Exchange:
         call.is_stream = media_type == b"text/event-stream"
         call.response.encoding = encoding
         if call.is_stream:
-            self._stream = PassingStream(call.dialect, encoding, call.first_token)
+            self._stream = PassingStream(call.dialect, encoding, call.first_token, call.response.limit)
         return message if self._route is None else redirected(self.scope, self._route, message)
 
     async def _send_body(self, stream: PassingStream | None, message: Message) -> None:
