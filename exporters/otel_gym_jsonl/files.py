@@ -50,8 +50,13 @@ def marker_path(directory: Path, rollout_id: str) -> Path:
     return directory / (_readable(rollout_id) + MARKER_SUFFIX)
 
 
+def is_readable_id(rollout_id: str) -> bool:
+    """Whether a reader can ask for this id: one path segment of `[A-Za-z0-9._-]`."""
+    return bool(_READABLE_ID.fullmatch(rollout_id))
+
+
 def _readable(rollout_id: str) -> str:
-    if not _READABLE_ID.fullmatch(rollout_id):
+    if not is_readable_id(rollout_id):
         raise InvalidRolloutIdError(rollout_id)
     return rollout_id
 
