@@ -49,7 +49,7 @@ def slow_line(number):
     return b"%d\\n" % number
 
 pipeline = pipeline_for(Settings(observability_enabled=True, model_call_capture_dir=sys.argv[1]))
-atexit.register(setattr, threading.Thread, "start", refuse)  # as Python 3.12 and later
+atexit.register(setattr, threading.Thread, "start", refuse)  # as some Pythons do (3.12.1)
 for number in range(300):
     pipeline.writer.submit("a", lambda number=number: slow_line(number), lambda error: None)
 """
