@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from http import HTTPStatus
 from types import SimpleNamespace
@@ -275,6 +276,13 @@ def test_times_and_names_are_there_when_they_are_known() -> None:
     )
     assert found["started_at"] <= found["completed_at"]
     assert call.start_time_ns <= call.end_time_ns
+
+
+def test_a_clock_that_is_set_back_during_a_call_gives_it_no_negative_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    call = call_of()
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    found = evidence(call)
+    assert found["started_at"] == found["completed_at"] > 0
 
 
 @pytest.mark.parametrize("make", [call_of, lambda: call_of()])

@@ -56,6 +56,19 @@ def test_no_environment_and_no_provider_changes_a_byte_of_a_record(tmp_path: Pat
     assert plain == lines(tmp_path / "enabled", enabled, "global provider")
 
 
+def test_no_file_no_lock_and_no_json_of_a_body_is_touched_on_the_event_loop(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.event_loop_watch", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert "" == done.stdout.strip()
+    assert 9 == len(list(tmp_path.iterdir()))
+
+
 def settings_of(directory: Path, **more: int) -> Settings:
     return Settings.model_validate({"observability_enabled": True, "model_call_capture_dir": directory, **more})
 
