@@ -1,6 +1,7 @@
 """otel-gym: every model call of a rollout becomes one OpenTelemetry span and one durable record.
 
-The names are imported when they are first used: `import otel_gym` alone loads neither the OpenTelemetry SDK nor pydantic.
+The names are imported when they are first used: `import otel_gym` alone loads neither the OpenTelemetry SDK nor
+pydantic.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ from typing import Any
 
 from otel_gym.bodies import Body
 from otel_gym.dialects.base import Assembly, Dialect, Terminal
+from otel_gym.giving_way import give_way, giving_way
 from otel_gym.sse import events
 from otel_gym_jsonl import attributes as names
 from otel_gym_jsonl import json_text
-from otel_gym_jsonl.attributes import CanonicalJson
 
 logger = logging.getLogger(__name__)
 
@@ -184,7 +184,7 @@ class Call:
         """A stream is whole when its terminal event has passed."""
         if body:
             out[names.RESPONSE_RAW] = json_text.as_text(body)
-        assembly = self.dialect.assemble(events(body)) if body else Assembly()
+        assembly = self.dialect.assemble(giving_way(events(body), len(body))) if body else Assembly()
         terminal = assembly.terminal or self.terminal
         category = "stream_truncated" if terminal is None else _BY_TERMINAL[terminal]
         if assembly.unreadable:
@@ -193,7 +193,7 @@ class Call:
             category = category or "capture_parse_error"
         else:
             try:
-                out[names.RESPONSE] = CanonicalJson(json_text.dumps(assembly.response))
+                out[names.RESPONSE] = json_text.dumps(assembly.response)
             except ValueError:  # the text is kept; only the rebuilt object cannot be (divergence 1)
                 category = category or "capture_parse_error"
         return terminal is not None, category
@@ -240,11 +240,12 @@ class Call:
 _MISSING = object()
 
 
-def _stored_object(body: bytes) -> CanonicalJson | None:
+def _stored_object(body: bytes) -> bytes | None:
     """The canonical JSON of a body that is an object and can be stored."""
     try:
         value = json_text.loads(body)
-        return CanonicalJson(json_text.dumps(value)) if isinstance(value, dict) else None
+        give_way(len(body))
+        return json_text.dumps(value) if isinstance(value, dict) else None
     except ValueError:
         return None
 

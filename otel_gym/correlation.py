@@ -1,7 +1,7 @@
 """Which rollout a request belongs to: the prefix of its path, and what is left of the path without it.
 
-`/ng-rollout/<rollout_id>[/training-token-capture]/<rest>` → the id and `/<rest>`. Source: the capture contract, "Which calls
-are captured".
+`/ng-rollout/<rollout_id>[/training-token-capture]/<rest>` → the id and `/<rest>`. Source: the capture contract,
+"Which calls are captured".
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _encoded_length(raw: bytes, decoded: str) -> int | None:
 
 
 def declared_rollout_id(headers: Iterable[tuple[bytes, bytes]], header: str | None, baggage: bool) -> str | None:
-    """The rollout id from the configured header, else from W3C baggage (`ng.rollout.id`); None when neither says one."""
+    """The rollout id from the configured header, else from W3C baggage (`ng.rollout.id`); None without either."""
     wanted = header.encode("latin-1") if header else None
     from_baggage = None
     for name, value in headers:

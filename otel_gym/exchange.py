@@ -7,7 +7,6 @@ durable. Source: the capture contract, "Streams".
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Iterable, Mapping
 from enum import Enum
@@ -15,13 +14,10 @@ from typing import Final
 
 from otel_gym.asgi import Message, Receive, Scope, Send
 from otel_gym.calls import Call
-from otel_gym.content_encoding import Decoder
 from otel_gym.correlation import Route
+from otel_gym.passing_stream import PassingStream
 from otel_gym.provider import Durable, Pipeline
 from otel_gym.redirects import redirected
-from otel_gym.sse import FirstToken, TerminalWatch
-
-logger = logging.getLogger(__name__)
 
 EXECUTION_OUTCOME: Final = "nemo_gym_model_execution"
 """Key of the execution outcome that an application may leave in scope state."""
@@ -63,13 +59,10 @@ class Exchange:
         self._send = send
         self._state = State.OPEN
         self._held: deque[Message] = deque()
-        self._first_token: FirstToken | None = None
-        self._watch: TerminalWatch | None = None
-        self._decoder: Decoder | None = None
+        self._stream: PassingStream | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._durable: Durable | None = None
         self._release_task: asyncio.Task[None] | None = None
-        self._judging: asyncio.Future[bool] | None = None
 
     # ------------------------------------------------------------------ the application's side
 
@@ -82,20 +75,24 @@ class Exchange:
 
     async def send(self, message: Message) -> None:
         """A message of the application, on its way to the client."""
-        while self._judging is not None:  # another task of the application is in its send: messages keep their order
-            await asyncio.wait((self._judging,))
-        if self._state is State.FREE:
+        stream = self._stream
+        while stream is not None and stream.judging is not None:
+            await asyncio.wait((stream.judging,))  # another task of the application is in its send: order is kept
+        if self._state is State.OPEN:
+            if message["type"] == "http.response.body":
+                await self._send_body(stream, message)
+            elif message["type"] == "http.response.start":
+                await self._send(self._start(message))
+            else:
+                await self._send(message)
+        elif self._state is State.FREE:
             await self._send(message)
-        elif self._state is State.CUT:
-            self._held.append(message)
-        elif message["type"] == "http.response.body":
-            await self._send_body(message)
-        elif self._state is State.HOLDING:
-            self._held.append(message)
         else:
-            if message["type"] == "http.response.start":
-                message = self._start(message)
-            await self._send(message)
+            self._held.append(message)
+            if self._state is State.HOLDING and message["type"] == "http.response.body":
+                self._keep(message)
+                if not message.get("more_body", False):
+                    await self._end()
 
     def _start(self, message: Message) -> Message:
         call = self._call
@@ -109,63 +106,45 @@ class Exchange:
         call.is_stream = media_type == b"text/event-stream"
         call.response.encoding = encoding
         if call.is_stream:
-            self._first_token = FirstToken()
-            self._watch = TerminalWatch(call.dialect)
-            if encoding:
-                self._decoder = Decoder(encoding)
+            self._stream = PassingStream(call.dialect, encoding, call.first_token)
         return message if self._route is None else redirected(self.scope, self._route, message)
 
-    async def _send_body(self, message: Message) -> None:
-        body = message.get("body", b"")
-        last = not message.get("more_body", False)
+    async def _send_body(self, stream: PassingStream | None, message: Message) -> None:
+        body = self._keep(message)
         if body:
-            self._call.response.add(body)
-        if self._state is State.OPEN and body:
-            if self._watch is None:
-                if self._call.latency_ttft_ms is None:
-                    self._call.first_token()
-            elif await self._completes_terminal(self._watch, body):
-                self._state = State.HOLDING
-        if last:
-            self._call.ended = True
+            if stream is not None:
+                verdict = stream.feed(body)
+                if verdict is None:
+                    verdict = await stream.judged()
+                if verdict:
+                    self._call.terminal = stream.terminal
+                    self._state = State.HOLDING
+            elif self._call.latency_ttft_ms is None:
+                self._call.first_token()
+        if not message.get("more_body", False):
+            self._held.append(message)
+            await self._end()
         elif self._state is State.OPEN:
             await self._send(message)
-            return
-        self._held.append(message)
-        if last:
-            self._cut()
-            await self._release()
-        elif self._timer is None:
+        else:
+            self._held.append(message)
             self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._linger)
 
-    async def _completes_terminal(self, watch: TerminalWatch, body: bytes) -> bool:
-        """Whether this piece completes the stream's terminal event; takes the time to the first token on the way."""
+    def _keep(self, message: Message) -> bytes:
+        body = message.get("body", b"")
         if type(body) is not bytes:  # frameworks hand on memoryviews too
             body = bytes(body)
-        pieces = [body] if self._decoder is None else self._decoder.feed(body)
-        try:
-            for piece in pieces:
-                if self._first_token is not None and self._first_token.feed(piece):
-                    self._first_token = None
-                    self._call.first_token()
-                verdict = watch.feed(piece)
-                if verdict is None:  # a long event is judged off the loop; the application waits in its send meanwhile
-                    verdict = await self._judged(watch)
-                if verdict:
-                    return True
-        except Exception:  # a fault of ours costs the stream its early end, never the client its answer
-            logger.exception("otel-gym: a stream cannot be watched for its end; it is recorded when its body ends")
-            self._watch = None
-        return False
-
-    async def _judged(self, watch: TerminalWatch) -> bool:
-        self._judging = asyncio.get_running_loop().run_in_executor(None, watch.judge)
-        try:
-            return await self._judging
-        finally:
-            self._judging = None
+        if body:
+            self._call.response.add(body)
+        return body
 
     # ------------------------------------------------------------------ the end
+
+    async def _end(self) -> None:
+        """The last body message has come and is held."""
+        self._call.ended = True
+        self._cut()
+        await self._release()
 
     def _linger(self) -> None:
         """The application still runs after the terminal event: its client has waited long enough."""
@@ -221,8 +200,8 @@ class Exchange:
     async def _settled(self) -> None:
         """Wait until all that is held has gone, whoever cancels meanwhile.
 
-        The first cancellation is borne until the record is durable; at the second (anyio repeats it without a pause) the
-        rest is left to the task that does it.
+        The first cancellation is borne until the record is durable; at the second (anyio repeats it without a pause)
+        the rest is left to the task that does it.
         """
         if self._state is State.FREE:
             return

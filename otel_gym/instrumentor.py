@@ -1,7 +1,8 @@
 """Capture for an application object, without a change to its middleware.
 
-`Starlette.__call__` is the one place that every launcher passes and that lies outside of authentication, whenever that is
-added. It is patched once for the process; which applications are captured stands on the applications themselves.
+`Starlette.__call__` is the one place that every launcher passes and that lies outside of authentication, whenever
+that is added. It is patched once for the process; which applications are captured stands on the applications
+themselves.
 """
 
 from __future__ import annotations

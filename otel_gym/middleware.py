@@ -34,8 +34,8 @@ _BODILESS = frozenset({"http.response.pathsend", "http.response.zerocopysend"})
 class CaptureMiddleware:
     """Captures the model calls that come in under `/ng-rollout/<rollout_id>/`, and takes the prefix off every path.
 
-    What the client receives is byte for byte what the application sent; a client that has seen the end of an answer finds its
-    record on disk. Other calls pass untouched. With capture off only the prefix is removed.
+    What the client receives is byte for byte what the application sent; a client that has seen the end of an answer
+    finds its record on disk. Other calls pass untouched. With capture off only the prefix is removed.
 
     Args:
         app: any ASGI application.

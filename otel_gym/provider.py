@@ -1,7 +1,7 @@
 """The evidence pipeline: from a finished call to a durable line, by way of one ended span.
 
-The only place that makes a `TracerProvider`. It is our own: nobody's sampler, limit, environment variable or global provider
-reaches the evidence. Source: the traces contract, "Two providers, one span".
+The only place that makes a `TracerProvider`. It is our own: nobody's sampler, limit, environment variable or global
+provider reaches the evidence. Source: the traces contract, "Two providers, one span".
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from opentelemetry.trace import SpanKind
 from otel_gym._version import __version__
 from otel_gym.calls import Call
 from otel_gym.settings import Settings
-from otel_gym_jsonl import exporter
 from otel_gym_jsonl import attributes as names
+from otel_gym_jsonl import exporter
 from otel_gym_jsonl.writer import Writer
 
 
 class Durable:
     """Whether a record is on its disk: settled once, on its event loop, whichever way it went.
 
-    Anybody may wait, and be cancelled while waiting, without harm to the others: what a shielded future would cost more for.
+    Anybody may wait, and be cancelled while waiting, without harm to the others; a shielded future costs more.
     """
 
     __slots__ = ("_waiters", "settled")
@@ -109,7 +109,8 @@ class Pipeline:
 class _LineOfEndedSpan(SpanProcessor):
     """Turns each ended evidence span into its line, on the thread that ended it.
 
-    The SDK's stock processors swallow an exporter's failure; here the one who ended the span gets the line or the error.
+    The SDK's stock processors swallow an exporter's failure; here the one who ended the span gets the line or the
+    error.
     """
 
     def __init__(self) -> None:
@@ -129,7 +130,8 @@ class _LineOfEndedSpan(SpanProcessor):
         span.end(call.end_time_ns)
         ended: ReadableSpan = self._of_thread.ended
         del self._of_thread.ended
-        return exporter.line(ended.attributes or {})
+        attributes = ended.attributes or {}
+        return exporter.line(attributes, canonical=(evidence.get(names.REQUEST), evidence.get(names.RESPONSE)))
 
     def attributes_of(self, tracer: Any, attributes: dict[str, Any]) -> dict[str, Any]:
         """What the SDK makes of these attributes."""
@@ -161,8 +163,7 @@ def _evidence_provider(processor: SpanProcessor) -> TracerProvider:
 
 def _bytes_survive(lines: _LineOfEndedSpan, tracer: Any) -> bool:
     """Whether this SDK keeps attribute values that are bytes; older ones decode or drop them."""
-    probe = names.CanonicalJson(b"\xff")
-    return lines.attributes_of(tracer, {"probe": probe}).get("probe") is probe
+    return lines.attributes_of(tracer, {"probe": b"{}"}).get("probe") == b"{}"
 
 
 def _as_str(evidence: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Model calls that belong to no rollout: counted, and said once, since a harness that lost its prefix fails silently."""
+"""Model calls that belong to no rollout: counted, and said once: a harness that lost its prefix fails silently."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ REMEMBERED = 1024
 
 
 class Unattributed:
-    """Counts by reason (`no_prefix`, `bad_id`, `websocket`) and logs once a peer or id; the last 1,024 are remembered."""
+    """Counts by reason (`no_prefix`, `bad_id`, `websocket`, `websocket_refused`) and logs once a peer or id.
+
+    Which were logged is remembered for the last 1,024.
+    """
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -41,8 +44,8 @@ class Unattributed:
     def _bad_id(self, scope: Mapping[str, Any], rollout_id: str) -> None:
         if self._count("bad_id", rollout_id):
             logger.warning(
-                "otel-gym: %s calls %.300r with the rollout id %.300r: not captured; an id is letters, digits, '.', '_' and '-', "
-                "begins with a letter or digit and is at most 241 characters long (said once an id)",
+                "otel-gym: %s calls %.300r with the rollout id %.300r: not captured; an id is letters, digits, '.', "
+                "'_' and '-', begins with a letter or digit and is at most 241 characters long (said once an id)",
                 _peer(scope),
                 scope["path"],
                 rollout_id,

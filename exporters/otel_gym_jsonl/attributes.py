@@ -1,8 +1,8 @@
 """The attribute contract of the evidence span (public; `docs/format.md` shows it as a table).
 
-A span that carries these attributes becomes one line of a capture file, whoever made it. Scalars of the record stand under
-`otel_gym.evidence.<key>`; a key that is null in the record is absent on the span. Bodies are JSON or plain text, as `str` or
-as UTF-8 `bytes`. Source: the project's fixed names, "The evidence span".
+A span that carries these attributes becomes one line of a capture file, whoever made it. Scalars of the record stand
+under `otel_gym.evidence.<key>`; a key that is null in the record is absent on the span. Bodies are JSON or plain
+text, as `str` or as UTF-8 `bytes`. Source: the project's fixed names, "The evidence span".
 """
 
 from __future__ import annotations
@@ -53,11 +53,3 @@ NULL_KEYS = PREFIX + "null_keys"
 OUTCOME_KEYS = ("upstream_attempted", "response_source", "upstream_status_code", "local_response_reason")
 """The four keys of an execution outcome, in record order."""
 
-
-class CanonicalJson(bytes):
-    """JSON text that `json_text.dumps` made: the exporter puts it into the line as it is.
-
-    Any other JSON text is parsed and written anew, so that a line is canonical whoever made the span.
-    """
-
-    __slots__ = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -13,7 +13,6 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_gym_jsonl import attributes as names
 from otel_gym_jsonl import json_text
-from otel_gym_jsonl.attributes import CanonicalJson
 from otel_gym_jsonl.store import CaptureStore
 
 logger = logging.getLogger(__name__)
@@ -73,21 +72,26 @@ def is_evidence(evidence: Mapping[str, Any]) -> bool:
     return all(name in evidence for name in _REQUIRED)
 
 
-def line(evidence: Mapping[str, Any]) -> bytes:
+def line(evidence: Mapping[str, Any], canonical: Collection[object] = ()) -> bytes:
     """The line (with its newline) of the record that these span attributes hold.
+
+    Args:
+        evidence: attributes of a span for which `is_evidence` holds.
+        canonical: bodies that `json_text.dumps` made. Where the span still has these very objects they go into the line
+            as they are; any other body is parsed and written anew, so that a line is canonical whoever made the span.
 
     Raises:
         ValueError: a value cannot be stored as JSON.
     """
-    return json_text.dumps(record(evidence)) + b"\n"
+    return json_text.dumps(record(evidence, canonical)) + b"\n"
 
 
-def record(evidence: Mapping[str, Any]) -> dict[str, Any]:
+def record(evidence: Mapping[str, Any], canonical: Collection[object] = ()) -> dict[str, Any]:
     """The record, its keys in the order of the format; bodies may be `orjson.Fragment`s, ready to be written."""
     get = evidence.get
     name = get(names.MODEL_REF_NAME)
-    request, request_raw = _body(get(names.REQUEST), get(names.REQUEST_RAW))
-    response, response_raw = _body(get(names.RESPONSE), get(names.RESPONSE_RAW))
+    request, request_raw = _body(get(names.REQUEST), get(names.REQUEST_RAW), canonical)
+    response, response_raw = _body(get(names.RESPONSE), get(names.RESPONSE_RAW), canonical)
     out: dict[str, Any] = {
         "model_call_id": get(names.MODEL_CALL_ID),
         "dialect": get(names.DIALECT),
@@ -116,13 +120,13 @@ def record(evidence: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-def _body(body: Any, raw: Any) -> tuple[Any, str | None]:
+def _body(body: Any, raw: Any, canonical: Collection[object]) -> tuple[Any, str | None]:
     """A body as it goes into the record, and its raw text; what is no JSON object after all is text."""
     raw_text = None if raw is None else _text(raw)
     if body is None:
         return None, raw_text
-    if type(body) is CanonicalJson:
-        return orjson.Fragment(bytes(body)), raw_text  # it takes no subclass of bytes
+    if any(body is known for known in canonical):
+        return orjson.Fragment(body), raw_text
     data = body if isinstance(body, bytes) else str(body).encode("utf-8", "surrogatepass")
     try:
         value = json_text.loads(data)

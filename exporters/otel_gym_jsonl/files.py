@@ -1,7 +1,7 @@
 """One capture file: its names, its lock, and an append that leaves whole lines only.
 
-The lock is BSD `flock`, the kind that the reference takes, so that both can append to one file. Everything here blocks; it is
-called on writer threads, never on an event loop.
+The lock is BSD `flock`, the kind that the reference takes, so that both can append to one file. Everything here blocks;
+it is called on writer threads, never on an event loop.
 """
 
 from __future__ import annotations
@@ -51,28 +51,26 @@ def marker_path(directory: Path, rollout_id: str) -> Path:
 
 
 def _readable(rollout_id: str) -> str:
-    if not isinstance(rollout_id, str) or not _READABLE_ID.fullmatch(rollout_id):
+    if not _READABLE_ID.fullmatch(rollout_id):
         raise InvalidRolloutIdError(rollout_id)
     return rollout_id
 
 
 def write_marker(directory: Path, rollout_id: str) -> None:
-    """Put the marker of a rollout in place, durably; making the directory anew when it has gone."""
+    """Put the marker of a rollout in place, durably; making the directory anew when it has gone.
+
+    One that stands already is left as it is, whoever's it may be.
+    """
     path = marker_path(directory, rollout_id)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
-    try:
-        fd = os.open(path, flags, 0o644)
-    except FileNotFoundError:
-        directory.mkdir(parents=True, exist_ok=True)
-        fd = os.open(path, flags, 0o644)
-    os.close(fd)
+    if not path.exists():
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+        try:
+            fd = os.open(path, flags, 0o644)
+        except FileNotFoundError:
+            directory.mkdir(parents=True, exist_ok=True)
+            fd = os.open(path, flags, 0o644)
+        os.close(fd)
     sync_directory(directory)
-
-
-def _is_held(error: portalocker.LockException) -> bool:
-    # Releases of portalocker differ in the class that they raise for it; the system's word is the same.
-    reason = error.args[0] if error.args else None
-    return isinstance(reason, OSError) and reason.errno in (errno.EAGAIN, errno.EACCES)
 
 
 def sync_directory(directory: Path) -> None:
@@ -81,17 +79,23 @@ def sync_directory(directory: Path) -> None:
     try:
         os.fsync(fd)
     finally:
-        os.close(fd)
+        with contextlib.suppress(OSError):  # nothing was written through it
+            os.close(fd)
 
 
 class CaptureFile:
     """An open capture file, kept from one append to the next.
 
     Use: `lock()` (or `try_lock()`), `append(lines)`, `unlock()`; `close()` in the end. One thread at a time.
+
+    Attributes:
+        path: where it lies.
+        restored: whether the last append that failed left nothing behind, so that its lines may be tried again.
     """
 
     def __init__(self, directory: Path, rollout_id: str) -> None:
         self.path = capture_path(directory, rollout_id)
+        self.restored = True
         self._directory = directory
         self._fd = -1
         self._identity = (-1, -1)  # device and inode behind the descriptor
@@ -117,23 +121,31 @@ class CaptureFile:
             os.close(fd)
 
     def lock(self) -> None:
-        """Wait for the exclusive lock of the file that has the name now."""
+        """Wait for the exclusive lock of the file that has the name now.
+
+        Raises:
+            OSError: the system gives no lock, or the file cannot be opened anew.
+        """
         self._lock(portalocker.LockFlags.EXCLUSIVE)
 
     def try_lock(self) -> bool:
-        """Take the exclusive lock unless somebody else holds it."""
+        """Take the exclusive lock unless somebody else holds it; raises as `lock` does."""
         try:
             self._lock(portalocker.LockFlags.EXCLUSIVE | portalocker.LockFlags.NON_BLOCKING)
-        except portalocker.LockException as exc:
-            if _is_held(exc):
-                return False
-            raise OSError(f"cannot lock {self.path}: {exc}") from exc
+        except BlockingIOError:
+            return False
         return True
 
     def _lock(self, flags: portalocker.LockFlags) -> None:
         """Lock, then make sure that the name still means this file; else open the file that it means now."""
         for _ in range(_REOPEN_TRIES):
-            portalocker.lock(self._fd, flags)
+            try:
+                portalocker.lock(self._fd, flags)
+            except portalocker.LockException as exc:
+                # Releases of portalocker differ in the class that they raise; the system's word is the same.
+                number = exc.args[0].errno if exc.args and isinstance(exc.args[0], OSError) else None
+                number = errno.EAGAIN if number == errno.EACCES else number or errno.ENOLCK
+                raise OSError(number, f"cannot lock: {exc}", str(self.path)) from exc
             try:
                 status = os.stat(self.path)  # noqa: PTH116  one system call on the hot path
             except FileNotFoundError:
@@ -142,14 +154,22 @@ class CaptureFile:
                 if (status.st_dev, status.st_ino) == self._identity:
                     self._size = status.st_size
                     return
-            self.close()
+            with contextlib.suppress(OSError):  # what was appended to it was fsynced: nothing can be lost here
+                self.close()
             self._open()
         raise OSError(f"{self.path} was replaced {_REOPEN_TRIES} times while it was being locked")
 
     def unlock(self) -> None:
-        """Release the lock, keep the file open."""
+        """Release the lock, keep the file open.
+
+        Raises:
+            OSError: the system refuses; closing the file releases the lock all the same.
+        """
         if self._fd >= 0:
-            portalocker.unlock(self._fd)
+            try:
+                portalocker.unlock(self._fd)
+            except portalocker.LockException as exc:
+                raise OSError(errno.ENOLCK, f"cannot unlock: {exc}", str(self.path)) from exc
 
     def append(self, lines: bytes) -> None:
         """Append whole lines and fsync them; the lock is held by the caller.
@@ -162,20 +182,25 @@ class CaptureFile:
         size = self._size
         if size and size != self._whole_size and os.pread(self._fd, 1, size - 1) != b"\n":
             lines = b"\n" + lines
+        self._whole_size = -1
         try:
             written = os.write(self._fd, lines)
             while written < len(lines):  # a short write says nothing yet: the next one brings the error
                 count = os.write(self._fd, memoryview(lines)[written:])
                 if count == 0:
-                    raise OSError(f"{self.path} takes no more bytes")
+                    raise OSError(errno.EIO, "the file takes no more bytes", str(self.path))
                 written += count
+            os.fsync(self._fd)
+            if size == 0:
+                sync_directory(self._directory)
         except OSError:
-            self._whole_size = -1
-            with contextlib.suppress(OSError):  # where the cut fails too, the next append starts on a fresh line
-                os.ftruncate(self._fd, size)
+            self._cut_back(size)
             raise
-        self._whole_size = -1
-        os.fsync(self._fd)
-        if size == 0:
-            sync_directory(self._directory)
         self._size = self._whole_size = size + written
+
+    def _cut_back(self, size: int) -> None:
+        """Take a failed append away again; where that fails too, the next append starts on a fresh line."""
+        self.restored = False
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._fd, size)
+            self.restored = os.fstat(self._fd).st_size == size

@@ -11,14 +11,20 @@ from pathlib import Path
 
 from otel_gym_jsonl.files import CaptureFile
 
+DESCRIPTOR_TRIES = 4  # what is closed for one thread, another may take
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+
+
+def out_of_descriptors(error: OSError) -> bool:
+    """Whether the process, or the system, has no descriptor left."""
+    return error.errno in _OUT_OF_DESCRIPTORS
 
 
 class Handles:
     """At most `limit` open files; the least recently used one is closed first.
 
-    A file that is in use belongs to its user and is not counted until it comes back. The server needs descriptors for its
-    sockets too, so never more than a quarter of what the process may open is kept.
+    A file that is in use belongs to its user and is not counted until it comes back. The server needs descriptors for
+    its sockets too, so never more than a quarter of what the process may open is kept.
     """
 
     def __init__(self, directory: Path, limit: int) -> None:
@@ -44,13 +50,15 @@ class Handles:
         return file
 
     def _open(self, rollout_id: str) -> CaptureFile:
-        try:
-            return CaptureFile(self._directory, rollout_id)
-        except OSError as exc:
-            if exc.errno not in _OUT_OF_DESCRIPTORS:
-                raise
-        self.close()
-        return CaptureFile(self._directory, rollout_id)
+        tries = DESCRIPTOR_TRIES
+        while True:
+            try:
+                return CaptureFile(self._directory, rollout_id)
+            except OSError as exc:
+                tries -= 1
+                if not tries or not out_of_descriptors(exc):
+                    raise
+            self.close()
 
     def give(self, rollout_id: str, file: CaptureFile) -> None:
         """Keep a file for the next append of its rollout."""
@@ -61,21 +69,20 @@ class Handles:
             if len(self._idle) > self._limit:
                 _, surplus = self._idle.popitem(last=False)
         if surplus is not None:
-            surplus.close()
+            _close(surplus)
 
     def drop(self, file: CaptureFile) -> None:
         """Close a file that must not be used again."""
         with self._lock:
             self._used.discard(file)
-        with contextlib.suppress(OSError):  # close reports the write error that was reported already
-            file.close()
+        _close(file)
 
     def close(self) -> None:
         """Close every file that is not in use."""
         with self._lock:
             idle, self._idle = self._idle, OrderedDict()
         for file in idle.values():
-            file.close()
+            _close(file)
 
     def abandon(self) -> None:
         """In a forked child: close all, in use or not, without asking for a lock that the parent's thread may hold.
@@ -83,5 +90,9 @@ class Handles:
         Else the child would keep the parent's file locks alive after the parent's death.
         """
         for file in [*self._idle.values(), *self._used]:
-            with contextlib.suppress(OSError):
-                file.close()
+            _close(file)
+
+
+def _close(file: CaptureFile) -> None:
+    with contextlib.suppress(OSError):  # what was appended was fsynced, or its failure was reported: no news in this
+        file.close()

@@ -15,6 +15,7 @@ import orjson
 
 _DIGITS_ALIKE = bytes.maketrans(b"123456789", b"000000000")
 _LONG_NUMBER = b"0" * 19  # the shortest run of digits that may not fit 64 bits
+_SLICE = 1 << 18
 _BAD_BYTES = "otel_gym_jsonl.bad_bytes"
 
 
@@ -24,7 +25,7 @@ def loads(data: bytes) -> Any:
     Raises:
         ValueError: the bytes are no JSON text, in no UTF, or nested too deep to be read.
     """
-    if _LONG_NUMBER not in data.translate(_DIGITS_ALIKE):
+    if not has_long_number(data):
         try:
             return orjson.loads(data)
         except orjson.JSONDecodeError:
@@ -33,6 +34,18 @@ def loads(data: bytes) -> Any:
         return json.loads(data)
     except RecursionError:
         raise ValueError("JSON nested too deep to be read") from None
+
+
+def has_long_number(data: bytes) -> bool:
+    """Whether a run of 19 digits or more is somewhere in it: orjson would read such an integer as a float."""
+    if len(data) <= _SLICE:
+        return _LONG_NUMBER in data.translate(_DIGITS_ALIKE)
+    view = memoryview(data)  # of a large body no second copy is made
+    overlap = len(_LONG_NUMBER) - 1
+    return any(
+        _LONG_NUMBER in bytes(view[start : start + _SLICE + overlap]).translate(_DIGITS_ALIKE)
+        for start in range(0, len(data), _SLICE)
+    )
 
 
 def dumps(value: Any) -> bytes:

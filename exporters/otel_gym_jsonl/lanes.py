@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 Done = Callable[[BaseException | None], None]
-"""Told once, on some thread: None when the line is durable, else what went wrong. Must return quickly and never raise."""
+"""Told once, on some thread: None when the line is durable, else what went wrong. Returns quickly, never raises."""
 
 
 class Job:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from pathlib import Path
 
+from otel_gym_jsonl.errors import InvalidRolloutIdError
 from otel_gym_jsonl.files import write_marker
 
 logger = logging.getLogger(__name__)
@@ -16,42 +18,52 @@ RETRY_SECONDS = 1.0
 class Markers:
     """Puts `<id>.capture.incomplete` in place, and tries again until it could.
 
-    A disk that refuses a record may refuse its marker too (read-only, full, dead). What is owed is retried once a second and
-    with every later append, on a thread of its own that lives only while something is owed.
+    A disk that refuses a record may refuse its marker too (read-only, full, dead). What is owed is retried once a
+    second and with every later append, on a thread of its own that lives only while something is owed.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._owed: dict[str, None] = {}
         self._lock = threading.Lock()
+        self._paid = threading.Condition(self._lock)
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
 
     def put(self, rollout_id: str) -> None:
         """Mark a rollout on the calling thread; when the disk refuses, the marker is owed."""
         try:
-            write_marker(self._directory, rollout_id)
+            self._write(rollout_id)
         except OSError as exc:
-            logger.error(
-                "otel-gym: the marker that rollout %r is incomplete cannot be written (%s); trying until it can",
-                rollout_id,
-                exc,
-            )
             self.owe(rollout_id)
+            with contextlib.suppress(Exception):  # of a log handler
+                logger.error(
+                    "otel-gym: the marker that rollout %r is incomplete cannot be written (%s); trying until it can",
+                    rollout_id,
+                    exc,
+                )
 
     def owe(self, rollout_id: str) -> None:
         """Mark a rollout soon, on the markers' own thread: for callers that a dead disk must not hold."""
         with self._lock:
             self._owed[rollout_id] = None
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._pay, name="otel-gym-markers", daemon=True)
-                self._thread.start()
+            self._ensure_thread()
         self._wake.set()
 
     def nudge(self) -> None:
         """Try the owed ones now: somebody has just written something."""
         if self._owed:
+            with self._lock:
+                self._ensure_thread()
             self._wake.set()
+
+    def wait(self, timeout: float) -> bool:
+        """Give what is owed a last chance of so many seconds; returns whether every marker stands."""
+        self.nudge()
+        if self._thread is None:  # an ending interpreter starts no threads
+            self._pay_once()
+        with self._paid:
+            return self._paid.wait_for(lambda: not self._owed, timeout)
 
     @property
     def owed(self) -> list[str]:
@@ -59,18 +71,35 @@ class Markers:
         with self._lock:
             return list(self._owed)
 
+    def _ensure_thread(self) -> None:
+        if self._thread is None and self._owed:
+            thread = threading.Thread(target=self._pay, name="otel-gym-markers", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # none to be had now: the next append, or the next loss, asks again
+                return
+            self._thread = thread
+
     def _pay(self) -> None:
         while True:
             self._wake.clear()
-            for rollout_id in self.owed:
-                try:
-                    write_marker(self._directory, rollout_id)
-                except OSError:
-                    continue
-                with self._lock:
-                    self._owed.pop(rollout_id, None)
+            self._pay_once()
             with self._lock:
                 if not self._owed:
                     self._thread = None
+                    self._paid.notify_all()
                     return
             self._wake.wait(RETRY_SECONDS)
+
+    def _pay_once(self) -> None:
+        for rollout_id in self.owed:
+            try:
+                self._write(rollout_id)
+            except OSError:
+                continue
+            with self._lock:
+                self._owed.pop(rollout_id, None)
+
+    def _write(self, rollout_id: str) -> None:
+        with contextlib.suppress(InvalidRolloutIdError):  # what names no file has no marker either
+            write_marker(self._directory, rollout_id)

@@ -60,7 +60,7 @@ class CaptureStore:
         return reader.read(self.path_for(rollout_id))
 
     def read_available(self, rollout_id: str) -> tuple[list[tuple[int, dict[str, Any]]], int]:
-        """`([(index, record)], damaged)`: what can be read, the index counting damaged lines too, and how many those are."""
+        """`([(index, record)], damaged)`: what can be read, and how many lines cannot; the index counts those too."""
         return reader.read_available(self.path_for(rollout_id))
 
     def append(self, rollout_id: str, record: dict[str, Any]) -> None:

@@ -1,8 +1,8 @@
 """The writer: lines of many rollouts become durable, each rollout's in order, off every event loop.
 
-Lines of one rollout that wait together are written under one lock and one fsync (group commit); rollouts are written in
-parallel. What one rollout's file suffers (a foreign lock, a dead disk) holds that rollout only: a lock that somebody else
-holds is asked for again later, and a thread that the system keeps is replaced.
+Lines of one rollout that wait together are written under one lock and one fsync (group commit); rollouts are written
+in parallel. What one rollout's file suffers (a foreign lock, a dead disk) holds that rollout only: a lock that somebody
+else holds is asked for again later, and a thread that the system keeps is replaced.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from otel_gym_jsonl.files import CaptureFile
-from otel_gym_jsonl.handles import Handles
+from otel_gym_jsonl.handles import DESCRIPTOR_TRIES, Handles, out_of_descriptors
 from otel_gym_jsonl.lanes import Done, Job, Lane
 from otel_gym_jsonl.markers import Markers
 
@@ -34,6 +34,7 @@ PATIENCE_SECONDS = 0.05  # how long a busy thread may keep the others waiting be
 IDLE_TICK_SECONDS = 0.25
 IDLE_TICKS = 20  # after so many the keeper sleeps until it is needed
 MAX_EXTRA_THREADS = 64
+LAST_CHANCE_SECONDS = 1.0
 LOCK_TRIES = 16  # asked politely this often, then a thread of its own queues for the lock
 LOCK_PAUSE_SECONDS = (0.0005, 0.02)
 
@@ -97,12 +98,12 @@ class Writer:
                 if self._keeper_sleeps:
                     self._keeper_wake.set()
         except RuntimeError as exc:  # no thread to be had: the process is ending, or at its limit
-            self._lose(job, exc)
+            self._lose(job, exc, wait_for_marker=False)
 
     def drain(self, timeout: float) -> bool:
         """Wait until everything accepted is settled; what is not by then is marked incomplete and let go.
 
-        Returns whether nothing had to be given up.
+        Returns whether nothing had to be given up. Owed markers get one second more.
         """
         deadline = time.monotonic() + timeout
         with self._settled:
@@ -110,8 +111,8 @@ class Writer:
                 self._settled.wait(left)
             late = [job for job in self._accepted if not job.settled]
         for job in late:
-            self._lose(job, TimeoutError("the server stopped before the record was durable"))
-        return not late
+            self._lose(job, TimeoutError("the server stopped before the record was durable"), wait_for_marker=False)
+        return self.markers.wait(LAST_CHANCE_SECONDS) and not late
 
     def close(self, timeout: float = 5.0) -> None:
         """Drain, then give threads and handles back. A later `submit` starts anew."""
@@ -124,7 +125,7 @@ class Writer:
         self._handles.close()
 
     def abandon(self) -> None:
-        """In a forked child: the parent's threads are not here, its locks may be held, its lines are its own business."""
+        """In a forked child: the parent's threads are not here, its locks may be held, its lines are its own affair."""
         self._handles.abandon()
         self._start()
 
@@ -136,10 +137,18 @@ class Writer:
             self._keeper_runs = True
         if self._threads < self._max_threads and (rollout_id not in self._lanes or not self._threads):
             self._add_thread()
+        if not self._threads:
+            raise RuntimeError("no thread can be started")
 
-    def _add_thread(self) -> None:
-        threading.Thread(target=self._write, args=(self._todo,), name="otel-gym-writer", daemon=True).start()
+    def _add_thread(self) -> bool:
+        """Start one more thread, if the system gives one; the caller holds the lock."""
+        thread = threading.Thread(target=self._write, args=(self._todo,), name="otel-gym-writer", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            return False
         self._threads += 1
+        return True
 
     def _write(self, todo: queue.SimpleQueue[Lane | None]) -> None:
         me = threading.get_ident()
@@ -151,8 +160,8 @@ class Writer:
             pause = None
             try:
                 pause = self._serve(lane, jobs)
-            except Exception as exc:  # a fault of ours must not end the thread, nor keep anybody waiting
-                logger.exception("otel-gym: writing rollout %r failed", lane.rollout_id)
+            except Exception as exc:  # noqa: BLE001  a fault of ours must not end the thread, nor keep anybody waiting
+                _log("otel-gym: writing rollout %r failed", lane.rollout_id, exc_info=exc)
                 self._lose_all([*lane.take_ready(), *jobs], exc)
             with self._lock:
                 del self._working[me]
@@ -161,6 +170,8 @@ class Writer:
                     self._keeper_wake.set()
                 elif lane.jobs:
                     self._todo.put(lane)
+                    if not self._threads:  # closed meanwhile, and this came in all the same
+                        self._add_thread()
                 else:
                     del self._lanes[lane.rollout_id]
                     if not self._lanes:
@@ -185,12 +196,12 @@ class Writer:
                 lane.ready = [job for job in lane.ready if not job.settled]
                 first, longest = LOCK_PAUSE_SECONDS
                 return min(longest, first * 2**lane.lock_tries) if lane.ready else None
-            try:
-                self._append(lane.take_ready(), file)
-            finally:
-                file.unlock()
-        except OSError as exc:
-            self._handles.drop(file)
+            self._append(lane.take_ready(), file)
+            file.unlock()
+        except Exception as exc:
+            self._handles.drop(file)  # its lock goes with it
+            if not isinstance(exc, OSError):
+                raise
             self._lose_all(lane.take_ready(), exc)
             return None
         lane.lock_tries = 0
@@ -223,21 +234,23 @@ class Writer:
         if lane.lock_tries < LOCK_TRIES:
             return False
         with self._lock:  # polling could starve beside eager foreign writers: stand in the system's queue
-            if self._threads >= self._max_threads + MAX_EXTRA_THREADS:
+            if self._threads >= self._max_threads + MAX_EXTRA_THREADS or not self._add_thread():
                 return False
-            self._add_thread()
         file.lock()
         return True
 
-    def _append(self, jobs: list[Job], file: CaptureFile) -> None:
+    def _append(self, jobs: list[Job], file: CaptureFile, tries: int = DESCRIPTOR_TRIES) -> None:
         try:
             file.append(jobs[0].line if len(jobs) == 1 else b"".join([job.line for job in jobs]))
         except OSError as exc:
-            if len(jobs) == 1:
-                self._lose(jobs[0], exc)
-                return
-            for job in jobs:  # a line that does not fit must not cost its neighbours
-                self._append([job], file)
+            if file.restored and out_of_descriptors(exc) and tries > 1:  # for the fsync of the directory
+                self._handles.close()
+                self._append(jobs, file, tries - 1)
+            elif len(jobs) == 1 or not file.restored:
+                self._lose_all(jobs, exc)
+            else:
+                for job in jobs:  # a line that does not fit must not cost its neighbours
+                    self._append([job], file)
             return
         for job in jobs:
             self.bytes_written += len(job.line)
@@ -253,7 +266,7 @@ class Writer:
             return
         self.lines_lost += 1
         reason = str(error) or type(error).__name__
-        logger.error("otel-gym: a record of rollout %r is not on disk: %s", job.rollout_id, reason)
+        _log("otel-gym: a record of rollout %r is not on disk: %s", job.rollout_id, reason)
         if wait_for_marker:
             self.markers.put(job.rollout_id)
         else:
@@ -272,13 +285,9 @@ class Writer:
                 while self._parked and self._parked[0][0] <= now:
                     self._todo.put(heapq.heappop(self._parked)[2])
                 stuck = sum(1 for lane in self._working.values() if now - lane.busy_since > PATIENCE_SECONDS)
-                if (
-                    stuck
-                    and not self._todo.empty()
-                    and self._threads < self._max_threads + min(stuck, MAX_EXTRA_THREADS)
-                ):
-                    with contextlib.suppress(RuntimeError):
-                        self._add_thread()
+                wanted = self._max_threads + min(2 * stuck, MAX_EXTRA_THREADS) if stuck else 0
+                for _ in range(min(self._todo.qsize(), wanted - self._threads)):
+                    self._add_thread()
                 idle = 0 if self._lanes or self._accepted else idle + 1
                 pause: float | None = PATIENCE_SECONDS if self._lanes else IDLE_TICK_SECONDS
                 if self._parked:
@@ -296,6 +305,12 @@ class Writer:
         while self._accepted and (self._accepted[0].settled or self._accepted[0].accepted_at + self.timeout <= now):
             late.append(self._accepted.popleft())
         return late
+
+
+def _log(message: str, *values: object, exc_info: BaseException | None = None) -> None:
+    """Say what went wrong; a log handler that raises must not end our threads, nor keep anybody waiting."""
+    with contextlib.suppress(Exception):
+        logger.error(message, *values, exc_info=exc_info)
 
 
 _writers: weakref.WeakSet[Writer] = weakref.WeakSet()

@@ -14,6 +14,7 @@ from otel_gym.dialects import chat_content, chat_facts
 from otel_gym.dialects.base import Assembly, Terminal
 from otel_gym.dialects.content import content_attributes
 from otel_gym.dialects.mending import mended
+from otel_gym.dialects.regular import RegularText
 from otel_gym.dialects.tool_calls import FunctionCall, ToolCalls, is_index
 from otel_gym.semconv import AttributeValue
 from otel_gym.sse import DONE, Event
@@ -45,9 +46,19 @@ class Chat:
     def assemble(self, events: Iterable[Event]) -> Assembly:
         """Rebuild the completion up to the first terminal event, whose own content counts (row 11)."""
         completion = _Completion()
+        regular = RegularText("content")
+        regular_texts: list[str] = []  # the content that events like the learned one go to
         for event in events:
+            text = regular.text(event.data)
+            if text is not None and not event.name and event.error is None:
+                regular_texts.append(text)
+                continue
             payload = event.payload
             if payload.__class__ is dict:
+                if not event.name and event.error is None and (texts := completion.add_text(payload)) is not None:
+                    if regular.learn(event.data, texts[-1]):
+                        regular_texts = texts
+                    continue
                 completion.add(payload)
                 if not (event.name or "error" in payload or "type" in payload or event.error):
                     continue  # what `terminal` would say too, without a look at the bytes
@@ -81,6 +92,30 @@ class _Completion:
         self.choice_usage: dict[str, Any] | None = None
         self.prompt_token_ids: list[Any] | None = None
         self.choices: dict[int, _Choice] = {}
+
+    def add_text(self, chunk: dict[str, Any]) -> list[str] | None:
+        """Take a chunk that brings a piece of a known choice's content and nothing else.
+
+        Returns that choice's content so far; None, and nothing taken, for any other chunk.
+        """
+        if not _TEXT_CHUNK_KEYS.issuperset(chunk) or chunk.get("usage") or chunk.get("id") != self.id:
+            return None
+        choices = chunk.get("choices")
+        if choices.__class__ is not list or len(choices) != 1 or chunk.get("model") != self.model:
+            return None
+        choice = choices[0]
+        if choice.__class__ is not dict or not _TEXT_CHOICE_KEYS.issuperset(choice):
+            return None
+        delta = choice.get("delta")
+        index = choice.get("index")
+        if delta.__class__ is not dict or len(delta) != 1 or index.__class__ is not int:
+            return None
+        content = delta.get("content")
+        state = self.choices.get(index)
+        if content.__class__ is not str or state is None or choice.get("finish_reason") or choice.get("logprobs"):
+            return None
+        state.content.append(content)
+        return state.content
 
     def add(self, chunk: dict[str, Any]) -> None:
         own_id = chunk.get("id")
@@ -235,6 +270,10 @@ class _Choice:
             self.token_ids.extend(value)
 
 
+_TEXT_CHUNK_KEYS = frozenset(
+    ("id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier")
+)
+_TEXT_CHOICE_KEYS = frozenset(("index", "delta", "finish_reason", "logprobs"))
 _THOUGHT_KEYS = ("thinking", "reasoning", "reasoning_content", "text", "summary")
 _BESIDE_THE_MESSAGE = ("logprobs", "token_ids", "prompt_token_ids")
 

@@ -21,11 +21,6 @@ BOM: Final = b"\xef\xbb\xbf"
 DONE: Final = b"[DONE]"
 """What stands in place of JSON in the last event of many streams."""
 
-_UNREAD: Final = object()
-_PLAIN: Final = object()  # unread, and known to have no long number
-_DIGITS_ALIKE: Final = bytes.maketrans(b"123456789", b"000000000")
-_LONG_NUMBER: Final = b"0" * 19  # the shortest run of digits that orjson may round
-
 
 class Event:
     """One event of a stream.
@@ -37,22 +32,21 @@ class Event:
         payload: the JSON value of `data`; None when it is unreadable (or a JSON null).
     """
 
-    __slots__ = ("_payload", "data", "error", "name")
+    __slots__ = ("_plain", "data", "error", "name", "payload")
 
-    def __init__(self, name: str, data: bytes, error: bytes | None = None, payload: Any = _UNREAD) -> None:
+    payload: Any
+
+    def __init__(self, name: str, data: bytes, error: bytes | None = None, plain: bool = False) -> None:
         self.name = name
         self.data = data
         self.error = error
-        self._payload = payload
+        self._plain = plain
 
-    @property
-    def payload(self) -> Any:
-        """Read when it is first asked for: the data of many events (an image of several MB) never need be."""
-        payload = self._payload
-        if payload is _UNREAD:
-            payload = self._payload = read_json(self.data)
-        elif payload is _PLAIN:
-            payload = self._payload = _read_plain(self.data)
+    def __getattr__(self, attribute: str) -> Any:
+        """Read the payload when it is first asked for: that of many events (images of several MB) never need be."""
+        if attribute != "payload":
+            raise AttributeError(attribute)
+        payload = self.payload = _read_plain(self.data) if self._plain else read_json(self.data)
         return payload
 
     @property
@@ -79,15 +73,15 @@ def events(body: bytes) -> Iterator[Event]:
     if b"\r" in body:
         body = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     # One look for long numbers at the whole body saves one at each event.
-    unread = _UNREAD if _LONG_NUMBER in body.translate(_DIGITS_ALIKE) else _PLAIN
+    plain = not json_text.has_long_number(body)
     for block in body.split(b"\n\n"):
         if block[:6] == b"data: " and b"\n" not in block:
-            yield Event("", block[6:], None, unread)
+            yield Event("", block[6:], None, plain)
             continue
         if block[:7] == b"event: ":
             head, _, data = block.partition(b"\n")
             if data[:6] == b"data: " and b"\n" not in data:
-                yield Event(head[7:].strip().decode("utf-8", "replace"), data[6:], None, unread)
+                yield Event(head[7:].strip().decode("utf-8", "replace"), data[6:], None, plain)
                 continue
         yield from block_events(block)
 

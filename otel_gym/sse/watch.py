@@ -29,7 +29,12 @@ class TerminalWatch:
     """Finds the chunk that completes the first terminal event of a stream, however the bytes are cut.
 
     An event without any of the dialect's needles is never looked at. No more than the current event is kept.
+
+    Attributes:
+        terminal: what the dialect said of the first terminal event; None before it.
     """
+
+    terminal: Any
 
     _pieces: list[bytes]  # the current event so far
     _tail: bytes  # its last bytes, for needles that are cut
@@ -37,6 +42,7 @@ class TerminalWatch:
     _ends_line: bool  # its last byte ends a line
 
     def __init__(self, dialect: TerminalEvents) -> None:
+        self.terminal = None
         self._terminal = dialect.terminal
         self._needles = dialect.needles
         self._overlap = max(map(len, dialect.needles)) - 1
@@ -161,7 +167,8 @@ class TerminalWatch:
 
     def _ends_stream(self, pieces: list[bytes]) -> bool:
         block = b"".join(pieces).rstrip(b"\n")
-        self._over = any(self._terminal(event) is not None for event in block_events(block))
+        self.terminal = next(filter(None, map(self._terminal, block_events(block))), None)
+        self._over = self.terminal is not None
         return self._over
 
 

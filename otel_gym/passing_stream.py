@@ -1,0 +1,75 @@
+"""A streamed answer while it passes: when its first token comes, and which piece completes its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from otel_gym.content_encoding import Decoder
+from otel_gym.dialects import Dialect, Terminal
+from otel_gym.sse import FirstToken, TerminalWatch
+
+logger = logging.getLogger(__name__)
+
+
+class PassingStream:
+    """Watches the pieces of one stream, encoded or not.
+
+    A fault of ours costs the stream its early end, never the client its answer: the end of the body ends it then.
+
+    Args:
+        dialect: says which events are terminal.
+        encoding: value of the `Content-Encoding` header, "" without one.
+        first_token: called when the first piece passes that holds more than comments and blank lines.
+
+    Attributes:
+        judging: set while a long event is judged off the loop; messages that come meanwhile must wait for it.
+    """
+
+    def __init__(self, dialect: Dialect, encoding: str, first_token: Callable[[], None]) -> None:
+        self.judging: asyncio.Future[bool] | None = None
+        self._watch: TerminalWatch | None = TerminalWatch(dialect)
+        self._decoder = Decoder(encoding) if encoding else None
+        self._first_token: FirstToken | None = FirstToken()
+        self._on_first_token = first_token
+
+    def feed(self, piece: bytes) -> bool | None:
+        """Whether this piece completes the terminal event; None when `judged()` must say it, before the next piece."""
+        watch = self._watch
+        if watch is None:
+            return False
+        try:
+            if self._decoder is not None:
+                piece = b"".join(self._decoder.feed(piece))
+            if self._first_token is not None and self._first_token.feed(piece):
+                self._first_token = None
+                self._on_first_token()
+            return watch.feed(piece)
+        except Exception:
+            logger.exception(_FAULT)
+            self._watch = None
+            return False
+
+    @property
+    def terminal(self) -> Terminal | None:
+        """How the stream's terminal event ended it; None before it."""
+        return None if self._watch is None else self._watch.terminal
+
+    async def judged(self) -> bool:
+        """What `feed` left open: the verdict on a long event, found off the loop."""
+        watch = self._watch
+        if watch is None:
+            return False
+        self.judging = asyncio.get_running_loop().run_in_executor(None, watch.judge)
+        try:
+            return await self.judging
+        except Exception:
+            logger.exception(_FAULT)
+            self._watch = None
+            return False
+        finally:
+            self.judging = None
+
+
+_FAULT = "otel-gym: a stream cannot be watched for its end; it is recorded when its body ends"

@@ -1,0 +1,222 @@
+"""The writer: order, groups, losses that cost only themselves, markers that are owed, ends that are bounded."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+
+from otel_gym_jsonl.writer import GROUP_BYTES, GROUP_LINES, Writer
+
+PATIENCE_S = 30
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "captures"
+
+
+@pytest.fixture
+def writer(directory: Path) -> Iterator[Writer]:
+    made = Writer(directory, threads=2)
+    yield made
+    made.close()
+
+
+Told = Future[BaseException | None]
+
+
+def submit(writer: Writer, rollout: str, line: bytes | Exception) -> Told:
+    """The future of what the one who waits is told."""
+    told: Told = Future()
+
+    def make() -> bytes:
+        if isinstance(line, Exception):
+            raise line
+        return line
+
+    writer.submit(rollout, make, told.set_result)
+    return told
+
+
+def all_told(told: list[Told]) -> list[BaseException | None]:
+    return [one.result(PATIENCE_S) for one in told]
+
+
+def lines(directory: Path, rollout: str = "a") -> bytes:
+    return (directory / f"{rollout}.capture.jsonl").read_bytes()
+
+
+def markers(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.glob("*.incomplete"))
+
+
+class Gate:
+    """A rollout whose file is locked by somebody else until it opens."""
+
+    def __init__(self, directory: Path, rollout: str = "a") -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._fd = os.open(directory / f"{rollout}.capture.jsonl", os.O_RDWR | os.O_CREAT, 0o644)
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+
+    def open(self) -> None:
+        os.close(self._fd)
+
+
+def test_lines_of_a_rollout_keep_their_order(writer: Writer, directory: Path) -> None:
+    told = [submit(writer, rollout, b"%d\n" % number) for number in range(500) for rollout in ("a", "b")]
+    assert [None] * 1000 == all_told(told)
+    expected = b"".join(b"%d\n" % number for number in range(500))
+    assert (expected, expected, []) == (lines(directory), lines(directory, "b"), markers(directory))
+    assert 2 * len(expected) == writer.bytes_written
+
+
+def test_a_line_that_cannot_be_built_costs_only_itself(
+    writer: Writer, directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = Gate(directory)
+    broken = RuntimeError("no line")
+    told = [submit(writer, "a", line) for line in (b"1\n", broken, b"2\n")]
+    gate.open()
+    assert [None, broken, None] == all_told(told)
+    assert (b"1\n2\n", ["a.capture.incomplete"], 1) == (lines(directory), markers(directory), writer.lines_lost)
+    assert ["otel-gym: a record of rollout 'a' is not on disk: no line"] == caplog.messages
+
+
+def test_an_id_that_names_no_file_ends_no_thread(writer: Writer, directory: Path) -> None:
+    bad = [submit(writer, "../a", b"1\n") for _ in range(5)]
+    good = [submit(writer, "a", b"1\n") for _ in range(5)]
+    assert all(isinstance(told, ValueError) for told in all_told(bad))
+    assert [None] * 5 == all_told(good)
+    assert 5 * b"1\n" == lines(directory)
+
+
+def test_a_group_is_bounded_in_lines_and_in_bytes(writer: Writer, directory: Path) -> None:
+    gate = Gate(directory)
+    many = [submit(writer, "a", b"%d\n" % number) for number in range(3 * GROUP_LINES + 1)]
+    large = [submit(writer, "b", b"%d" % number + b"x" * (GROUP_BYTES // 2) + b"\n") for number in range(5)]
+    gate.open()
+    assert {None} == set(all_told(many + large))
+    assert list(range(3 * GROUP_LINES + 1)) == [int(line) for line in lines(directory).splitlines()]
+    assert [b"0", b"1", b"2", b"3", b"4"] == [line[:1] for line in lines(directory, "b").splitlines()]
+
+
+def test_after_its_bound_a_line_lets_go_and_leaves_a_marker(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    writer = Writer(directory, timeout=0.2)
+    gate = Gate(directory)
+    late = submit(writer, "a", b"1\n")
+    assert isinstance(late.result(PATIENCE_S), TimeoutError)
+    assert writer.markers.wait(PATIENCE_S)
+    assert (["a.capture.incomplete"], 1) == (markers(directory), len(caplog.messages))
+    gate.open()
+    assert submit(writer, "a", b"2\n").result(PATIENCE_S) is None
+    assert b"2\n" == lines(directory)[-2:]
+    writer.close()
+
+
+def test_a_log_handler_that_raises_keeps_nobody_waiting(writer: Writer, directory: Path) -> None:
+    class Broken(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise RuntimeError("no log")
+
+    handler = Broken()
+    logger = logging.getLogger("otel_gym_jsonl")
+    logger.addHandler(handler)
+    try:
+        told = [submit(writer, "a", RuntimeError("no line")) for _ in range(5)]
+        assert 5 == len(all_told(told))
+        assert submit(writer, "a", b"1\n").result(PATIENCE_S) is None
+    finally:
+        logger.removeHandler(handler)
+    assert ["a.capture.incomplete"] == markers(directory)
+
+
+def test_a_drain_waits_for_what_was_accepted(writer: Writer, directory: Path) -> None:
+    gate = Gate(directory)
+    told = [submit(writer, "a", b"%d\n" % number) for number in range(200)]
+    threading.Timer(0.1, gate.open).start()
+    assert writer.drain(PATIENCE_S)
+    assert all(one.done() for one in told)
+    assert 200 == len(lines(directory).splitlines())
+
+
+def test_what_a_drain_gives_up_is_marked_and_told(writer: Writer, directory: Path) -> None:
+    gate = Gate(directory)
+    told = [submit(writer, "a", b"%d\n" % number) for number in range(3)]
+    assert submit(writer, "b", b"1\n").result(PATIENCE_S) is None
+    assert not writer.drain(0.05)
+    assert all(isinstance(one, TimeoutError) for one in all_told(told))
+    assert (["a.capture.incomplete"], 3) == (markers(directory), writer.lines_lost)
+    gate.open()
+
+
+def test_a_closed_writer_starts_anew(writer: Writer, directory: Path) -> None:
+    for number in range(3):
+        assert submit(writer, "a", b"%d\n" % number).result(PATIENCE_S) is None
+        writer.close()
+    assert b"0\n1\n2\n" == lines(directory)
+
+
+def test_closing_over_and_over_under_load_loses_no_line(directory: Path) -> None:
+    writer = Writer(directory, threads=2)
+    told: list[Told] = []
+
+    def load(rollout: str) -> None:
+        told.extend(submit(writer, rollout, b"%d\n" % number) for number in range(400))
+
+    threads = [threading.Thread(target=load, args=(rollout,)) for rollout in ("a", "b", "c")]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        writer.close()
+    for thread in threads:
+        thread.join()
+    assert [None] * 1200 == all_told(told)
+    writer.close()
+    expected = b"".join(b"%d\n" % number for number in range(400))
+    assert [expected] * 3 == [lines(directory, rollout) for rollout in ("a", "b", "c")]
+
+
+def test_a_closed_writer_stays_closed_for_what_a_held_lock_releases_later(directory: Path) -> None:
+    writer = Writer(directory, threads=1)
+    gate = Gate(directory)
+    first = submit(writer, "a", b"1\n")
+    writer.close(timeout=0.05)  # gives the first up
+    second = submit(writer, "a", b"2\n")
+    writer.close(timeout=0.05)
+    third = submit(writer, "a", b"3\n")
+    gate.open()
+    told = all_told([first, second, third])
+    assert [TimeoutError, TimeoutError, type(None)] == [type(one) for one in told]
+    assert b"3\n" == lines(directory)[-2:]
+    writer.close()
+
+
+def test_a_marker_owed_is_tried_again_with_every_append(writer: Writer, directory: Path) -> None:
+    obstacle = directory / "a.capture.incomplete"
+    directory.mkdir()
+    obstacle.symlink_to(directory / "missing" / "marker")  # the system refuses to make this file
+    assert isinstance(submit(writer, "a", RuntimeError("no line")).result(PATIENCE_S), RuntimeError)
+    assert ["a"] == writer.markers.owed
+    assert not writer.markers.wait(0.05)
+    obstacle.unlink()
+    assert submit(writer, "b", b"1\n").result(PATIENCE_S) is None
+    assert writer.markers.wait(PATIENCE_S)
+    assert (["a.capture.incomplete"], []) == (markers(directory), writer.markers.owed)
+
+
+def test_handles_are_kept_and_bounded(directory: Path) -> None:
+    writer = Writer(directory, max_open_files=3)
+    open_before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    told = [submit(writer, f"r{number}", b"1\n") for number in range(50)]
+    assert [None] * 50 == all_told(told)
+    writer.drain(PATIENCE_S)
+    assert 3 >= len(os.listdir("/proc/self/fd")) - open_before  # noqa: PTH208
+    writer.close()
+    assert open_before == len(os.listdir("/proc/self/fd"))  # noqa: PTH208
