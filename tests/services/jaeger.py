@@ -53,9 +53,9 @@ class JaegerSpan:
         """The span of Jaeger's JSON, and the process that it names."""
         references = span.get("references") or []
         parents = [r["spanID"] for r in references if r["refType"] == "CHILD_OF" and r["traceID"] == span["traceID"]]
-        others = [(r["traceID"], r["spanID"]) for r in references if r["spanID"] not in parents]
+        others = [(_trace_id(r), r["spanID"]) for r in references if r["spanID"] not in parents]
         return cls(
-            trace_id=span["traceID"],
+            trace_id=_trace_id(span),
             span_id=span["spanID"],
             name=span["operationName"],
             service=process["serviceName"],
@@ -131,6 +131,12 @@ class Jaeger:
         return value
 
 
+def _trace_id(named: Mapping[str, Any]) -> str:
+    """All 32 digits: Jaeger leaves the first half out where it is zero."""
+    given: str = named["traceID"]
+    return given.zfill(32)
+
+
 def attributes(span: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes of a span of OTLP's JSON as plain values: a JSON string for an integer becomes an `int`."""
     return {item["key"]: _plain(item["value"]) for item in span.get("attributes", [])}
@@ -156,7 +162,13 @@ def jaeger_running(directory: Path, *, otlp_ports: Sequence[int] = ()) -> Iterat
     http, grpc = otlp_ports or free_ports(2)
     query_http, query_grpc = (f"127.0.0.1:{port}" for port in free_ports(2))
     protocols = {"grpc": {"endpoint": f"127.0.0.1:{grpc}"}, "http": {"endpoint": f"127.0.0.1:{http}"}}
-    query = {"storage": {"traces": "main"}, "http": {"endpoint": query_http}, "grpc": {"endpoint": query_grpc}}
+    # It would trace itself to the standard port, and at its end wait 10 s for somebody there.
+    query = {
+        "storage": {"traces": "main"},
+        "enable_tracing": False,
+        "http": {"endpoint": query_http},
+        "grpc": {"endpoint": query_grpc},
+    }
     pipeline = {"receivers": ["otlp"], "processors": ["batch"], "exporters": ["jaeger_storage_exporter"]}
     config = {
         "service": {
