@@ -6,7 +6,7 @@ Source: the trace specification's table, rows "response" and "usage"; counts as 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from otel_gym import semconv
@@ -42,30 +42,31 @@ def response_facts(response: Mapping[str, Any]) -> dict[str, AttributeValue]:
 
 
 def finish_reasons(response: Mapping[str, Any]) -> tuple[str, ...]:
-    """Why each answer ended: of every choice in order, else of the one answer; empty where nothing says so."""
-    return tuple(reason for reason in map(searched, _reasons(response)) if reason is not None)
-
-
-def _reasons(response: Mapping[str, Any]) -> Iterator[Any]:
+    """Why each answer ended: the one answer, else every choice in order; empty where nothing says so."""
     choices = response.get("choices")
-    if isinstance(response.get("output"), list):
-        yield _reason_of_status(response)
-    elif isinstance(choices, list):
-        for choice in choices:
-            if isinstance(choice, Mapping):
-                yield choice.get("finish_reason")
-    else:
-        yield response.get("stop_reason")
+    of_choices = (
+        choice.get("finish_reason")
+        for choice in (choices if isinstance(choices, list) else ())
+        if isinstance(choice, Mapping)
+    )
+    for reasons in ((response.get("stop_reason"),), of_choices, (_reason_of_status(response),)):
+        found = tuple(reason for reason in map(searched, reasons) if reason is not None)
+        if found:
+            return found
+    return ()
 
 
 def _reason_of_status(response: Mapping[str, Any]) -> Any:
     details = response.get("incomplete_details")
     if isinstance(details, Mapping) and searched(details.get("reason")):
         return details["reason"]
+    output = response.get("output")
     status = response.get("status")
-    if status == "completed" and any(map(_is_client_call, response["output"])):
+    if not isinstance(status, str) or not isinstance(output, list):
+        return None
+    if status == "completed" and any(map(_is_client_call, output)):
         return TOOL_CALL
-    return _BY_STATUS.get(status) if isinstance(status, str) else None
+    return _BY_STATUS.get(status)
 
 
 def _is_client_call(item: Any) -> bool:
