@@ -40,6 +40,14 @@ its SHA-256 (`ni:///sha-256;…`) instead of being repeated; the record holds it
 |---|---|
 {events}
 
+### Profiles
+
+A destination with the profile `phoenix` or `langfuse` gets these too:
+
+| attribute | meaning |
+|---|---|
+{profiles}
+
 ## Metrics
 
 | metric | instrument | unit | meaning |
@@ -61,6 +69,7 @@ def page() -> str:
         inline=LONGEST_INLINE_BLOB,
         attributes=rows(item for item in semconv.SPAN_ATTRIBUTES.items() if item[0] not in content),
         content=rows(item for item in semconv.SPAN_ATTRIBUTES.items() if item[0] in content),
+        profiles=rows(semconv.PROFILE_ATTRIBUTES.items()),
         events=rows(semconv.EVENTS.items()),
         metrics="\n".join(
             f"| `{name}` | {metric.kind} | `{metric.unit}` | {metric.description} |"

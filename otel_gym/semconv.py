@@ -71,6 +71,7 @@ RECORD_DURABLE: Final = "otel_gym.record.durable"
 RECORD_FILE: Final = "otel_gym.record.file"
 RECORD_BYTES: Final = "otel_gym.record.bytes"
 RECORD_SHA256: Final = "otel_gym.record.sha256"
+MIRROR_SHED_CONTENT_BYTES: Final = "otel_gym.mirror.shed_content_bytes"
 # ---------------------------------------------------------------------- content
 INPUT_MESSAGES: Final = "gen_ai.input.messages"
 OUTPUT_MESSAGES: Final = "gen_ai.output.messages"
@@ -127,8 +128,9 @@ SPAN_ATTRIBUTES: Final[dict[str, str]] = {
     CALLER_RETRY_COUNT: "How often the client's SDK has tried this request before; 0 the first time.",
     RECORD_DURABLE: "Whether the call's record is safely on disk.",
     RECORD_FILE: "Name of the capture file that holds the record.",
-    RECORD_BYTES: "Size of the record's line, its newline included.",
+    RECORD_BYTES: "Size of the record's line in bytes.",
     RECORD_SHA256: "SHA-256 of the record's line as written, in hexadecimal.",
+    MIRROR_SHED_CONTENT_BYTES: "How much content was asked for and left out of this span, for want of room.",
     INPUT_MESSAGES: "What the model was given; JSON of the GenAI message schema.",
     OUTPUT_MESSAGES: "What the model answered; JSON of the GenAI message schema.",
     SYSTEM_INSTRUCTIONS: "Instructions given apart from the messages; JSON of the GenAI message schema.",
@@ -141,6 +143,30 @@ CONTENT_ATTRIBUTES: Final = frozenset(
     {INPUT_MESSAGES, OUTPUT_MESSAGES, SYSTEM_INSTRUCTIONS, TOOL_DEFINITIONS, REQUEST_STOP_SEQUENCES}
 )
 """Attributes that carry payload: on a span only where content was asked for."""
+
+# ---------------------------------------------------------------------- what some backends need besides
+SESSION_ID: Final = "session.id"
+USAGE_CACHE_CREATION_INPUT_TOKENS: Final = "gen_ai.usage.cache_creation.input_tokens"
+OPENINFERENCE_SPAN_KIND: Final = "openinference.span.kind"
+OPENINFERENCE_PROMPT: Final = "llm.token_count.prompt"
+OPENINFERENCE_COMPLETION: Final = "llm.token_count.completion"
+OPENINFERENCE_TOTAL: Final = "llm.token_count.total"
+OPENINFERENCE_CACHE_READ: Final = "llm.token_count.prompt_details.cache_read"
+OPENINFERENCE_CACHE_WRITE: Final = "llm.token_count.prompt_details.cache_write"
+OPENINFERENCE_REASONING: Final = "llm.token_count.completion_details.reasoning"
+
+PROFILE_ATTRIBUTES: Final[dict[str, str]] = {
+    SESSION_ID: "`phoenix`, `langfuse`: the conversation, else the client's session.",
+    USAGE_CACHE_CREATION_INPUT_TOKENS: "`langfuse`: in the place of `gen_ai.usage.cache_write.input_tokens`.",
+    OPENINFERENCE_SPAN_KIND: "`phoenix`: `LLM` for a model call.",
+    OPENINFERENCE_PROMPT: "`phoenix`: `gen_ai.usage.input_tokens`.",
+    OPENINFERENCE_COMPLETION: "`phoenix`: `gen_ai.usage.output_tokens`.",
+    OPENINFERENCE_TOTAL: "`phoenix`: both together, where both are known.",
+    OPENINFERENCE_CACHE_READ: "`phoenix`: `gen_ai.usage.cache_read.input_tokens`.",
+    OPENINFERENCE_CACHE_WRITE: "`phoenix`: `gen_ai.usage.cache_write.input_tokens`.",
+    OPENINFERENCE_REASONING: "`phoenix`: `gen_ai.usage.reasoning.output_tokens`.",
+}
+"""Name of each attribute that a destination's profile adds → which profile, and what it is."""
 
 CONTENT_EVENT: Final = "gen_ai.client.inference.operation.details"
 

@@ -61,11 +61,24 @@ SPAN_ATTRIBUTES = [
     "otel_gym.record.file",
     "otel_gym.record.bytes",
     "otel_gym.record.sha256",
+    "otel_gym.mirror.shed_content_bytes",
     "gen_ai.input.messages",
     "gen_ai.output.messages",
     "gen_ai.system_instructions",
     "gen_ai.tool.definitions",
     "gen_ai.request.stop_sequences",
+]
+
+PROFILE_ATTRIBUTES = [
+    "session.id",
+    "gen_ai.usage.cache_creation.input_tokens",
+    "openinference.span.kind",
+    "llm.token_count.prompt",
+    "llm.token_count.completion",
+    "llm.token_count.total",
+    "llm.token_count.prompt_details.cache_read",
+    "llm.token_count.prompt_details.cache_write",
+    "llm.token_count.completion_details.reasoning",
 ]
 
 METRICS = {
@@ -102,6 +115,10 @@ def test_the_names_of_span_attributes_do_not_change() -> None:
     assert SPAN_ATTRIBUTES == list(semconv.SPAN_ATTRIBUTES)
 
 
+def test_the_names_that_profiles_add_do_not_change() -> None:
+    assert PROFILE_ATTRIBUTES == list(semconv.PROFILE_ATTRIBUTES)
+
+
 def test_the_names_of_metrics_their_instruments_and_units_do_not_change() -> None:
     assert METRICS == {name: (metric.kind, metric.unit) for name, metric in semconv.METRICS.items()}
 
@@ -115,13 +132,20 @@ def test_the_name_of_the_content_event_does_not_change() -> None:
 
 
 def test_every_constant_stands_in_a_table_and_every_row_has_a_constant() -> None:
-    tables = (semconv.SPAN_ATTRIBUTES, semconv.EVENTS, semconv.METRICS, semconv.METRIC_ATTRIBUTES)
+    tables = (
+        semconv.SPAN_ATTRIBUTES,
+        semconv.PROFILE_ATTRIBUTES,
+        semconv.EVENTS,
+        semconv.METRICS,
+        semconv.METRIC_ATTRIBUTES,
+    )
     assert {name for table in tables for name in table} == constants()
 
 
 def test_every_name_is_explained_in_one_line() -> None:
     meanings = [
         *semconv.SPAN_ATTRIBUTES.values(),
+        *semconv.PROFILE_ATTRIBUTES.values(),
         *semconv.EVENTS.values(),
         *semconv.METRIC_ATTRIBUTES.values(),
         *(metric.description for metric in semconv.METRICS.values()),
