@@ -1,0 +1,16 @@
+"""How an application says that it cannot start, in the way that servers heed."""
+
+from __future__ import annotations
+
+from otel_gym.asgi import Receive, Scope, Send
+
+
+async def refuse(error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
+    """Fail the server's start with the text of the error; raise it where the server runs no lifespan.
+
+    Servers take what is raised in the lifespan for an application without one, and go on.
+    """
+    if scope["type"] != "lifespan":
+        raise error
+    await receive()
+    await send({"type": "lifespan.startup.failed", "message": str(error)})
