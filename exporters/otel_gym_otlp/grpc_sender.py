@@ -6,6 +6,7 @@ for ever), so its `export` is not used; its client, metadata and timeout are, ma
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,8 @@ from otel_gym_otlp.outcome import SENT, Fate, Outcome
 _AGAIN = frozenset({"ABORTED", "CANCELLED", "DATA_LOSS"})
 _BAD = frozenset({"INVALID_ARGUMENT", "OUT_OF_RANGE"})
 _UNUSABLE = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED", "UNIMPLEMENTED", "NOT_FOUND"})
+# The code is the same for a message above the limit and for a quota; gRPC says "Received message larger than max".
+_SAYS_TOO_LARGE = re.compile(r"larger than|too (large|big|long)|message size|max\w* size", re.IGNORECASE)
 _RETRY_INFO = "google.rpc.retryinfo-bin"
 _STATUS_DETAILS = "grpc-status-details-bin"
 
@@ -73,7 +76,7 @@ def judge(error: Any) -> Outcome:
     """What a failed call means. Source: the OTLP specification, "OTLP/gRPC Response"."""
     code = error.code().name
     if code == "RESOURCE_EXHAUSTED":
-        if "larger than max" in (error.details() or ""):
+        if _SAYS_TOO_LARGE.search(error.details() or ""):
             return Outcome(Fate.TOO_LARGE, code)
         after = _retry_delay(error)
         return Outcome(Fate.UNCERTAIN, code) if after is None else Outcome(Fate.AGAIN, code, after)

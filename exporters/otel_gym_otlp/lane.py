@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from typing import Any
 
 from otel_gym_otlp.copies import Content, LightSpan
 from otel_gym_otlp.outcome import Fate, Outcome, Sender
+from otel_gym_otlp.pace import Pace
 from otel_gym_otlp.rendering import Rendering
 from otel_gym_otlp.span_queue import Entry, SpanQueue
+from otel_gym_otlp.troubles import Troubles
 
 logger = logging.getLogger(__name__)
 
-LINGER_SECONDS = 0.25  # spans that come within it share a request
-BATCH_BYTES = 3_500_000  # below the 4 MiB that gRPC receivers take, whatever the protocol
-SMALLEST_BATCH_BYTES = 64 * 1024
-FIRST_BATCH_SPANS = (
-    8  # doubled while the backend is quick, so that a slow one is not asked for more than it can do in time
-)
-LARGEST_BATCH_SPANS = 512
-QUICK_SECONDS = 1.0
-BACKOFF_SECONDS = (0.5, 5.0)
-UNUSABLE_BACKOFF_SECONDS = 30.0
-LONGEST_WAIT_SECONDS = 300.0  # whatever a receiver asks for
-HURRIED_BACKOFF_SECONDS = 0.1
 SUSPICIOUS_BYTES = 256 * 1024
 TRIES = 4
+REFUSALS = 8  # so many spans refused without a success between them: the receiver gets a pause
 REPORT_SECONDS = 60.0
 
 _Packed = tuple[Entry, Any, int]
@@ -79,15 +69,9 @@ class Lane:
         self._closing = False
         self._hurried = 0
         self._since = 0.0  # when the oldest that waits came
-        self._not_before = 0.0
-        self._last_failure = 0.0
-        self._streak = 0
-        self._max_batch_spans = FIRST_BATCH_SPANS
-        self._batch_bytes = BATCH_BYTES
-        self._span_bytes: int | None = None  # what the receiver was seen not to take
-        self._trouble = ""
-        self._reported: Counter[str] = Counter()
-        self._next_report = 0.0
+        self._refusals = 0
+        self._pace = Pace()
+        self._troubles = Troubles(self.name, self._report_seconds)
 
     # ------------------------------------------------------------------ any thread
 
@@ -104,7 +88,7 @@ class Lane:
             self.queue.put(entry)
             self._closing = False
             self._ensure_thread()
-            if self._idle or len(self.queue) == self._max_batch_spans:
+            if self._idle or len(self.queue) == self._pace.batch_spans:
                 self._wake.notify()
 
     def prepare(self) -> None:
@@ -131,7 +115,7 @@ class Lane:
             self._closing = True
             self._wake.notify()
             thread = self._thread
-            report = self._report(time.monotonic(), now_or_never=True)
+            report = self._troubles.say(self.queue.shed, 0, time.monotonic(), last_words=True)
         _log(report)
         if thread is not None:
             thread.join(timeout)
@@ -159,7 +143,7 @@ class Lane:
                 self._deliver(batch)
             except Exception as exc:  # noqa: BLE001  a fault of ours must not end the thread; its text may hold payload
                 logger.error("otel-gym: the mirror failed on %d spans: %s", len(batch), type(exc).__name__)
-                self._lose(batch, "a fault of the mirror")
+                self._lose([entry for entry in batch if not entry.waits], "a fault of the mirror")
 
     def _next(self) -> list[Entry] | None:
         """Wait for the next entries to send; None when the thread shall end."""
@@ -168,23 +152,20 @@ class Lane:
                 if not self.queue.spans:
                     self._empty.notify_all()
                 now = time.monotonic()
-                report = self._report(now)
+                report = self._troubles.say(self.queue.shed, self.queue.spans, now)
                 if report is None:
                     if self._closing:
                         if self._ended():
                             return None
-                        continue
-                    waiting = len(self.queue)
-                    if not waiting:
-                        unsaid = self._trouble or self.queue.shed != self._reported
+                    elif waiting := len(self.queue):
+                        pause = self._pace.resume_at(waiting, self._since, hurried=self._hurried > 0) - now
+                        if pause <= 0:
+                            return self.queue.take(self._pace.batch_spans, self._pace.batch_bytes)
+                        self._wake.wait(pause)
+                    else:
                         self._idle = True
-                        self._wake.wait(max(0.0, self._next_report - now) if unsaid else None)
+                        self._wake.wait(self._troubles.due_in(self.queue.shed, now))
                         self._idle = False
-                        continue
-                    pause = self._resume_at(waiting) - now
-                    if pause <= 0:
-                        return self.queue.take(self._max_batch_spans, self._batch_bytes)
-                    self._wake.wait(pause)
             _log(report)
 
     def _ended(self) -> bool:
@@ -203,13 +184,6 @@ class Lane:
         for entry in self.queue.take(len(self.queue), self.queue.bytes):
             self.queue.lose(entry)
 
-    def _resume_at(self, waiting: int) -> float:
-        if self._hurried:
-            return self._last_failure + HURRIED_BACKOFF_SECONDS
-        if waiting >= self._max_batch_spans:
-            return self._not_before
-        return max(self._not_before, self._since + LINGER_SECONDS)
-
     def _deliver(self, batch: list[Entry]) -> None:
         self._sender.prepare()
         if not self._sender.wanted():
@@ -226,20 +200,22 @@ class Lane:
             piece = pieces.popleft()
             began = time.monotonic()
             outcome = self._sender.send([item for _, item, _ in piece])
-            took = time.monotonic() - began
             if outcome.fate is Fate.SENT:
-                self._delivered(piece, outcome, took)
-            elif outcome.fate in (Fate.TOO_LARGE, Fate.BAD):
+                self._delivered(piece, outcome, time.monotonic() - began)
+                continue
+            if outcome.fate in (Fate.TOO_LARGE, Fate.BAD):
                 pieces.extendleft(reversed(self._smaller(piece, outcome)))
-            else:
-                with self._lock:
-                    self.queue.put_back([entry for later in pieces for entry, _, _ in later])
-                self._failed(piece, outcome)
-                return
+                if self._refusals < REFUSALS:
+                    continue
+                piece = []
+            with self._lock:
+                self.queue.put_back([entry for later in pieces for entry, _, _ in later])
+                self._failed([(entry, size) for entry, _, size in piece], outcome)
+            return
 
     def _pack(self, entry: Entry) -> _Packed | None:
         """The entry as it is sent: without content where that is too large; None when it cannot be sent at all."""
-        most = min(self._sender.max_span_bytes, self._span_bytes or self._sender.max_span_bytes)
+        most = self._pace.most_of_a_span(self._sender.max_span_bytes)
         try:
             while True:
                 attributes = self._rendering.attributes(entry, self._sender.limits())
@@ -259,7 +235,7 @@ class Lane:
         total = 0
         for item in packed:
             total += item[2]
-            if not pieces or total > self._batch_bytes:
+            if not pieces or total > self._pace.batch_bytes:
                 pieces.append([])
                 total = item[2]
             pieces[-1].append(item)
@@ -272,93 +248,51 @@ class Lane:
             self.sent += len(piece) - outcome.rejected
             if outcome.rejected:
                 self.queue.shed["spans"] += outcome.rejected
-                self._trouble = outcome.reason
-            self._streak = 0
-            self._not_before = 0.0
-            if took < QUICK_SECONDS:
-                if len(piece) >= self._max_batch_spans:
-                    self._max_batch_spans = min(2 * self._max_batch_spans, LARGEST_BATCH_SPANS)
-            else:
-                self._max_batch_spans = max(1, min(self._max_batch_spans, int(len(piece) / took)))
+                self._troubles.last = outcome.reason
+            self._refusals = 0
+            self._pace.succeeded(len(piece), took)
 
     def _smaller(self, piece: list[_Packed], outcome: Outcome) -> list[list[_Packed]]:
         """What to try instead of a request that was not taken: halves, then the span without content, then nothing."""
-        too_large = outcome.fate is Fate.TOO_LARGE
-        size = sum(item[2] for item in piece)
+        if outcome.fate is Fate.TOO_LARGE:
+            self._pace.too_large(len(piece), sum(size for _, _, size in piece))
         if len(piece) > 1:
-            if too_large:
-                self._batch_bytes = max(SMALLEST_BATCH_BYTES, min(self._batch_bytes, size // 2))
             middle = len(piece) // 2
             return [piece[:middle], piece[middle:]]
         entry = piece[0][0]
         if entry.content is not None:
-            if too_large:
-                self._span_bytes = size - 1
             with self._lock:
                 self.queue.lighten(entry)
             lighter = self._pack(entry)
             return [] if lighter is None else [[lighter]]
+        self._refusals += 1
         self._lose([entry], outcome.reason)
         return []
 
-    def _failed(self, piece: list[_Packed], outcome: Outcome) -> None:
-        """To be sent again, later; what may be the request's own fault goes to the end, and in the end away."""
-        now = time.monotonic()
+    def _failed(self, piece: list[tuple[Entry, int]], outcome: Outcome) -> None:
+        """With the lock held: again later; what may be the request's own fault goes to the end, and in the end away."""
         uncertain = outcome.fate is Fate.UNCERTAIN
-        with self._lock:
-            self._streak += 1
-            self._trouble = outcome.reason
-            self._last_failure = now
-            self._not_before = now + self._backoff(outcome)
-            self._max_batch_spans = max(1, min(FIRST_BATCH_SPANS, len(piece) // 2))
-            again = []
-            for entry, _, size in piece:
-                if uncertain:
-                    entry.tries += 1
-                    entry.strikes += self._streak == 1
-                    if entry.tries >= TRIES and size > SUSPICIOUS_BYTES:
-                        self.queue.lighten(entry)
-                if entry.strikes >= TRIES:
-                    self.queue.lose(entry)
-                else:
-                    again.append(entry)
-            self.queue.put_back(again, at_the_end=uncertain and self._streak > 1)
-
-    def _backoff(self, outcome: Outcome) -> float:
-        first, longest = BACKOFF_SECONDS
-        if outcome.fate is Fate.UNUSABLE:
-            longest = UNUSABLE_BACKOFF_SECONDS
-        pause: float = min(longest, first * 2 ** min(self._streak - 1, 16)) * random.uniform(0.8, 1.2)  # noqa: S311
-        return max(pause, min(outcome.after or 0.0, LONGEST_WAIT_SECONDS))
+        self._pace.failed(len(piece), outcome)
+        self._troubles.last = outcome.reason
+        self._refusals = 0
+        again = []
+        for entry, size in piece:
+            if uncertain:
+                entry.tries += 1
+                entry.strikes += self._pace.streak == 1
+                if entry.tries >= TRIES and size > SUSPICIOUS_BYTES:
+                    self.queue.lighten(entry)
+            if entry.strikes >= TRIES:
+                self.queue.lose(entry)
+            else:
+                again.append(entry)
+        self.queue.put_back(again, at_the_end=uncertain and self._pace.streak > 1)
 
     def _lose(self, entries: list[Entry], reason: str) -> None:
         with self._lock:
             for entry in entries:
                 self.queue.lose(entry)
-            self._trouble = reason
-
-    # ------------------------------------------------------------------ the log
-
-    def _report(self, now: float, *, now_or_never: bool = False) -> str | None:
-        """With the lock held: what is to be logged, at most once an interval."""
-        shed = self.queue.shed
-        if now < self._next_report and not now_or_never:
-            return None
-        new = shed - self._reported
-        if not new and (not self._trouble or now_or_never):
-            return None
-        parts = []
-        if new["content"]:
-            parts.append(f"{new['content']} without their content ({new['content_bytes']} bytes)")
-        if new["spans"]:
-            parts.append(f"{new['spans']} lost")
-        if not parts:
-            parts.append(f"{self.queue.spans} wait")
-        trouble = f"; last: {self._trouble}" if self._trouble else ""
-        self._reported = shed.copy()
-        self._trouble = ""
-        self._next_report = now + self._report_seconds
-        return f"otel-gym: spans to {self.name}: {', '.join(parts)}{trouble}; the records are not affected"
+            self._troubles.last = reason
 
 
 def _log(report: str | None) -> None:

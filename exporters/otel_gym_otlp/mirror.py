@@ -126,7 +126,7 @@ class Mirror:
 
     @property
     def shed(self) -> Counter[str]:
-        """What did not arrive, all destinations together: `content` (spans that lost it), `content_bytes`, `spans` (lost whole)."""
+        """What did not arrive, of all destinations: `content` (spans that lost it), `content_bytes`, `spans`."""
         total: Counter[str] = Counter()
         for lane in self._lanes:
             total.update(lane.queue.shed)

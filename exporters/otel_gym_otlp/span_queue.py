@@ -24,9 +24,10 @@ class Entry:
         tries: how often it was sent and nobody knows what became of it.
         strikes: how many of these were the first failure after a success, and so perhaps its own fault.
         waits: it is in the queue, not being sent.
+        settled: it is sent, or lost.
     """
 
-    __slots__ = ("content", "content_bytes", "memory", "shed_bytes", "span", "strikes", "tries", "waits")
+    __slots__ = ("content", "content_bytes", "memory", "settled", "shed_bytes", "span", "strikes", "tries", "waits")
 
     def __init__(self, span: LightSpan, content: Content | None) -> None:
         self.span = span
@@ -37,6 +38,7 @@ class Entry:
         self.tries = 0
         self.strikes = 0
         self.waits = False
+        self.settled = False
 
 
 class SpanQueue:
@@ -99,14 +101,16 @@ class SpanQueue:
 
     def settle(self, entry: Entry) -> None:
         """It was taken, and is sent, or lost: its memory is free."""
+        entry.settled = True
         self.bytes -= entry.memory
         self.spans -= 1
         entry.content = None  # the heap may keep the entry for a while
 
     def lose(self, entry: Entry) -> None:
         """It was taken, and will not arrive."""
-        self.settle(entry)
-        self.shed["spans"] += 1
+        if not entry.settled:
+            self.settle(entry)
+            self.shed["spans"] += 1
 
     def lighten(self, entry: Entry) -> None:
         """Leave the content of one out: the span says so, and its memory is free."""
