@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import yaml
@@ -17,6 +17,8 @@ from scripts.build_services import JAEGER
 from tests.services.process import free_ports, running
 
 PATIENCE_S = 30.0
+
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,14 @@ class Jaeger:
             for span in scope["spans"]
         ]
 
+    def otlp_when_there(self, trace_id: str, count: int = 1) -> list[dict[str, Any]]:
+        """The same, as soon as there are so many of them.
+
+        Raises:
+            TimeoutError: there were fewer after 30 s.
+        """
+        return _wait_for(lambda: self.otlp(trace_id), count, f"spans of trace {trace_id}")
+
     def find(self, service: str, tags: Mapping[str, str]) -> set[str]:
         """Ids of the traces that hold a span of this service with these attributes, at most 1,000."""
         asked = {"service": service, "tags": json.dumps(tags), "limit": "1000", "lookback": "1h"}
@@ -211,7 +221,7 @@ def answers(url: str) -> bool:
         return False
 
 
-def _wait_for(look: Callable[[], list[JaegerSpan]], count: int, what: str) -> list[JaegerSpan]:
+def _wait_for(look: Callable[[], list[_Found]], count: int, what: str) -> list[_Found]:
     give_up = time.monotonic() + PATIENCE_S
     while len(found := look()) < count:
         if time.monotonic() > give_up:

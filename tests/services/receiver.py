@@ -327,7 +327,7 @@ def _export(receiver: Receiver) -> Callable[[bytes, grpc.ServicerContext], bytes
         if fault is Fault.HANG:
             receiver.wait_out(fault)
         if fault is Fault.TOO_LARGE:
-            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too large")
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"received message larger than max ({len(wire)} vs. 1)")
         elif not request.taken:
             context.abort(grpc.StatusCode.UNAVAILABLE, fault.value if fault else "")
         return ALL_TAKEN
