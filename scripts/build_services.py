@@ -57,6 +57,11 @@ class Service:
             digest.update(f"{path.name}\0{path.stat().st_size}\0".encode() + path.read_bytes())
         return digest.hexdigest()
 
+    def go_version(self) -> str:
+        """The oldest Go that builds it."""
+        lines = (self.source / "go.mod").read_text().splitlines()
+        return next(line.split()[1] for line in lines if line.startswith("go "))
+
     def is_built(self) -> bool:
         """Whether the program is there, and built from the files as they are now."""
         stamp = self._stamp
