@@ -106,10 +106,8 @@ def main(names: list[str]) -> int:
                 print(f"{service.name}: there ({service.program.relative_to(ROOT)})")
                 continue
             if shutil.which("go") is None:
-                print(
-                    f"{service.name}: Go is missing, and it is built with Go: see the first lines of", file=sys.stderr
-                )
-                print(f"{service.source.relative_to(ROOT)}/go.mod for the version", file=sys.stderr)
+                print(f"{service.name}: not built, and there is no `go` on PATH to build it", file=sys.stderr)
+                print(f"install Go {service.go_version()} or later, then: make services", file=sys.stderr)
                 return 2
             print(f"{service.name}: building ({service.patience})", flush=True)
             begun = time.monotonic()
