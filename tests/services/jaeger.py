@@ -171,7 +171,9 @@ def jaeger_running(directory: Path, *, otlp_ports: Sequence[int] = ()) -> Iterat
     """
     http, grpc = otlp_ports or free_ports(2)
     query_http, query_grpc = (f"127.0.0.1:{port}" for port in free_ports(2))
-    protocols = {"grpc": {"endpoint": f"127.0.0.1:{grpc}"}, "http": {"endpoint": f"127.0.0.1:{http}"}}
+    # What a Collector before it has taken shall not be lost for being too large here.
+    over_grpc = {"endpoint": f"127.0.0.1:{grpc}", "max_recv_msg_size_mib": 64}
+    protocols = {"grpc": over_grpc, "http": {"endpoint": f"127.0.0.1:{http}"}}
     # It would trace itself to the standard port, and at its end wait 10 s for somebody there.
     query = {
         "storage": {"traces": "main"},
