@@ -115,7 +115,9 @@ class Lane:
             self._closing = True
             self._wake.notify()
             thread = self._thread
-            report = self._troubles.say(self.queue.shed, 0, time.monotonic(), last_words=True)
+            if self.queue.spans:
+                self._troubles.last = f"{self.queue.spans} were on their way when the mirror was closed"
+            report = self._troubles.say(self.queue.shed, self.queue.spans, time.monotonic(), last_words=True)
         _log(report)
         if thread is not None:
             thread.join(timeout)

@@ -28,9 +28,9 @@ class Troubles:
         return max(0.0, self._next - now) if self.last or shed != self._said else None
 
     def say(self, shed: Counter[str], waiting: int, now: float, *, last_words: bool = False) -> str | None:
-        """What is to be logged now, if anything. Last words do not wait for their time, and tell losses only."""
+        """What is to be logged now, if anything. Last words do not wait for their time."""
         new = shed - self._said
-        if (now < self._next and not last_words) or not (new or (self.last and not last_words)):
+        if (now < self._next and not last_words) or not (new or self.last):
             return None
         parts = []
         if new["content"]:
@@ -38,7 +38,7 @@ class Troubles:
         if new["spans"]:
             parts.append(f"{new['spans']} lost")
         if not parts:
-            parts.append(f"{waiting} wait")
+            parts.append(f"{waiting} wait" if waiting else "all sent")
         reason = f"; last: {self.last}" if self.last else ""
         self._said = shed.copy()
         self.last = ""
