@@ -1,7 +1,8 @@
 """The patch of `Starlette.__call__`: the one place that every launcher passes and that lies outside of authentication.
 
-It is made once for the process. Which applications are captured stands on the applications themselves, or is decided for all of them at the first
-connection of each. Nothing here loads more than the interpreter has: most processes that are patched serve nothing.
+It is made once for the process. Which applications are captured stands on the applications themselves, or is decided
+for all of them at the first connection of each. Nothing here loads more than the interpreter has: most processes that
+are patched serve nothing.
 """
 
 from __future__ import annotations
