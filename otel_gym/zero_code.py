@@ -109,8 +109,13 @@ class _Refusal:
         self.error = error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        from otel_gym.errors import OtelGymError
         from otel_gym.refusal import refuse
 
+        if not isinstance(self.error, OtelGymError):  # no setting: what it is shows in its traceback alone
+            import logging
+
+            logging.getLogger(__name__).error("otel-gym cannot capture", exc_info=self.error)
         await refuse(self.error, scope, receive, send)
 
 

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,16 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def running(command: list[str], log: Path, variables: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+def running(
+    command: list[str], log: Path, variables: Mapping[str, str], launcher: Sequence[str] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
     """A Python module as a child process, `command` being what follows `python -m`; it is stopped in order at the end.
 
-    Its stdout is a pipe, its stderr goes to the log.
+    Its stdout is a pipe, its stderr goes to the log. A launcher stands before it: `otel-gym run --`.
     """
     with log.open("wb") as errors:
         child = subprocess.Popen(
-            [sys.executable, "-m", *command],
+            [*launcher, sys.executable, "-m", *command],
             cwd=ROOT,
             env=environment(variables),
             stdin=subprocess.DEVNULL,
@@ -54,12 +56,14 @@ def running(command: list[str], log: Path, variables: Mapping[str, str]) -> Iter
 
 
 @contextlib.contextmanager
-def listening(command: list[str], log: Path, variables: Mapping[str, str]) -> Iterator[int]:
+def listening(
+    command: list[str], log: Path, variables: Mapping[str, str], launcher: Sequence[str] = ()
+) -> Iterator[int]:
     """The same for a server; `{port}` in its command is a free port, which is given once something listens there."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
-    with running([part.format(port=port) for part in command], log, variables) as child:
+    with running([part.format(port=port) for part in command], log, variables, launcher) as child:
 
         def listens() -> bool:
             if child.poll() is not None:

@@ -1,0 +1,79 @@
+"""Servers whose code is not touched: each launcher, framework and instrumentation, with capture switched on from outside.
+
+Each time: a call without the key is refused under the prefix too, a call with it is served on the path that the
+application knows, and leaves one record.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from otel_gym.testing import answer
+from otel_gym_jsonl import CaptureStore
+from tests.servers.keyed import CHAT, KEY
+from tests.servers.processes import listening
+from tests.servers.wire import exchange, request
+
+pytestmark = pytest.mark.servers
+
+SCRIPTS = Path(sys.executable).parent
+GUNICORN = ["gunicorn", "tests.servers.keyed:with_{framework}", "--bind", "127.0.0.1:{{port}}", "--no-control-socket"]
+GUNICORN += ["--worker-class", "uvicorn.workers.UvicornWorker"]
+UVICORN = ["uvicorn", "tests.servers.keyed:with_{framework}", "--port", "{{port}}"]
+SERVERS = {
+    "uvicorn": UVICORN,
+    "uvicorn, 2 workers": [*UVICORN, "--workers", "2"],
+    "gunicorn": GUNICORN,
+    "gunicorn, preloaded": [*GUNICORN, "--preload"],
+    "hypercorn": ["hypercorn", "tests.servers.keyed:with_{framework}", "--bind", "127.0.0.1:{{port}}"],
+    "granian": ["granian", "--interface", "asgi", "tests.servers.keyed:with_{framework}", "--port", "{{port}}"],
+    "python -m": ["tests.servers.keyed", "{framework}", "{{port}}"],
+}
+# Which instrumentations opentelemetry-instrument would switch on beside ours; for Starlette, the application does.
+CONTRIB = {"off": {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "asgi,fastapi,httpx"}, "on": {"CONTRIB": "on"}}
+SILENT = {f"OTEL_{signal}_EXPORTER": "none" for signal in ("TRACES", "METRICS", "LOGS")}
+
+
+def launcher(way: str, directory: Path) -> tuple[list[str], dict[str, str]]:
+    """What stands before the server's command, and in its environment."""
+    if way == "otel-gym run":
+        return [sys.executable, "-m", "otel_gym", "run", "--capture-dir", str(directory), "--"], {}
+    return [str(SCRIPTS / "opentelemetry-instrument"), "--"], {
+        **SILENT,
+        "OTEL_GYM_MODEL_CALL_CAPTURE_DIR": str(directory),
+    }
+
+
+@pytest.mark.parametrize("way", ["opentelemetry-instrument", "otel-gym run"])
+@pytest.mark.parametrize("contrib", CONTRIB)
+@pytest.mark.parametrize("framework", ["fastapi", "starlette"])
+@pytest.mark.parametrize("server", SERVERS)
+def test_a_server_is_captured_outside_its_authentication(
+    server: str, framework: str, contrib: str, way: str, tmp_path: Path
+) -> None:
+    before, variables = launcher(way, tmp_path / "captures")
+    variables |= CONTRIB[contrib]
+    if way == "opentelemetry-instrument" and framework == "fastapi":
+        variables.pop("CONTRIB", None)  # it is the launcher's business
+    command = [part.format(framework=framework) for part in SERVERS[server]]
+    with listening(command, tmp_path / "server.log", variables, before) as port:
+        for path in (CHAT, f"/ng-rollout/keyless{CHAT}", f"/ng-rollout/keyless/training-token-capture{CHAT}"):
+            assert exchange(port, [request(path, "plain")]).startswith(b"HTTP/1.1 401"), path
+        for rollout_id, mounted in (("0-0", ""), ("mounted", "/mounted")):
+            got = exchange(port, [request(f"/ng-rollout/{rollout_id}{mounted}{CHAT}", "plain", f"Authorization: {KEY}")])
+            head, _, body = got.partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200"), got
+            assert (answer("chat", "hi"), True) == (
+                json.loads(body),
+                f"x-path: {mounted}{CHAT}\r\n".encode() in head.lower() + b"\r\n",
+            )
+            assert mounted or 1 == len(CaptureStore(tmp_path / "captures").read(rollout_id))
+    store = CaptureStore(tmp_path / "captures")
+    log = (tmp_path / "server.log").read_text()
+    assert ["0-0", "keyless"] == sorted(store.rollout_ids())  # what is mounted elsewhere is no model route of the server
+    assert [(401, "auth")] * 2 == [(record["status_code"], record["error_category"]) for record in store.read("keyless")]
+    assert ("Traceback" in log, log.count("otel-gym: capture is on")) == (False, int(way == "otel-gym run")), log
