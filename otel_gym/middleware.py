@@ -77,6 +77,8 @@ class CaptureMiddleware:
 
     async def _lifespan(self, pipeline: Pipeline, scope: Scope, receive: Receive, send: Send) -> None:
         async def drained_send(message: Message) -> None:
+            if message["type"] == "lifespan.startup.complete":
+                await pipeline.look_for_destination()  # the application may have set one up by now
             if message["type"].startswith("lifespan.shutdown."):
                 await pipeline.drain(DRAIN_SECONDS)
             await send(message)
@@ -109,6 +111,7 @@ class CaptureMiddleware:
         try:
             if dialect is not None and rollout_id is not None and is_rollout_id(rollout_id):
                 call = Call(rollout_id, dialect, self.settings.body_limit_bytes, self.settings.model_server_name)
+                pipeline.arrived(call, inner)
                 await self._capture(call, Exchange(call, pipeline, inner, route, receive, send))
                 return
             if dialect is not None:
@@ -133,8 +136,16 @@ class CaptureMiddleware:
         extensions = scope.get("extensions")
         if extensions and not _BODILESS.isdisjoint(extensions):
             scope["extensions"] = {key: value for key, value in extensions.items() if key not in _BODILESS}
+        ancestry = call.ancestry
         try:
-            await self.app(scope, exchange.receive, exchange.send)
+            if ancestry is None:
+                await self.app(scope, exchange.receive, exchange.send)
+            else:
+                ancestry.enter()
+                try:
+                    await self.app(scope, exchange.receive, exchange.send)
+                finally:
+                    ancestry.leave()
         except BaseException as error:
             await exchange.raised(error)
             raise

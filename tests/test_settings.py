@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from otel_gym.errors import MissingExtraError, SettingsError
-from otel_gym.settings import RESERVED, Settings, variable
+from otel_gym.settings import Settings, variable
 
 
 def a_file(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str) -> Path:
@@ -36,6 +36,13 @@ def test_without_anything_set_capture_is_off_and_the_defaults_are_those_of_the_s
         "rollout_id_header": None,
         "rollout_id_baggage": False,
         "websockets": "refuse",
+        "mirror": None,
+        "mirror_destinations": None,
+        "mirror_queue_bytes": 67108864,
+        "run_id": None,
+        "foreign_trace": "link",
+        "provider_name": None,
+        "redact_patterns": [],
     } == Settings().model_dump()
 
 
@@ -257,15 +264,6 @@ def test_an_unknown_variable_is_warned_of_with_the_nearest_name(
             "the nearest known name is OTEL_GYM_MODEL_CALL_CAPTURE_DIR"
         ),
     ] == caplog.messages
-
-
-def test_a_setting_of_another_feature_is_no_unknown_one(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    for field in RESERVED:
-        monkeypatch.setenv(variable(field), "1")
-    Settings()
-    assert [] == caplog.messages
 
 
 def test_a_directory_that_code_names_without_switching_capture_on_is_warned_of(
