@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from otel_gym_otlp import wire
@@ -117,7 +117,10 @@ class OtlpSender:
 
 def resource(default_service_name: str | None) -> Resource:
     """By the standard variables (`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`); this name where they say none."""
-    made = Resource.create({})
-    if default_service_name and str(made.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
+    try:
+        made = Resource.create({})
+    except RuntimeError:  # the process is ending: no threads for the detectors
+        made = OTELResourceDetector().detect()
+    if default_service_name and str(made.attributes.get(SERVICE_NAME, "unknown_service")).startswith("unknown_service"):
         made = made.merge(Resource({SERVICE_NAME: default_service_name}))
     return made
