@@ -6,6 +6,9 @@ Nobody's sampler, limit, environment variable or global provider reaches the evi
 
 from __future__ import annotations
 
+# Each TracerProvider starts threads in a forked child, which hangs there for good if this module came after the
+# provider: the lock that it holds while a process forks is then renewed too late (SDK 1.45).
+import concurrent.futures.thread  # noqa: F401
 import threading
 from typing import Any
 

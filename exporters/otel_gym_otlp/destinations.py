@@ -117,6 +117,11 @@ class Automatic:
         way = self._way()
         return way is not None and way.wanted()
 
+    def load(self) -> None:
+        way = self._way()
+        if way is not None:
+            way.load()
+
     def prepare(self) -> None:
         self._now = self._way()
         if self._now is not None:
@@ -165,7 +170,7 @@ def _by_name(name: str, protocol: str, default_service_name: str | None) -> tupl
     """The sender that a name in `OTEL_TRACES_EXPORTER` means."""
     otlp = stock.protocol_of(name, protocol)
     if otlp is None:
-        return name, ExporterSender(lambda: stock.exporter_class(name)(), default_service_name)
+        return name, ExporterSender(lambda: stock.exporter_class(name), default_service_name)
     sender = (GrpcSender if otlp == "grpc" else HttpSender)(None, None, default_service_name)
     return _shown(environment.endpoint(otlp)), sender
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 from otel_gym_otlp import stock
@@ -42,12 +43,17 @@ class GrpcSender(OtlpSender):
         self._headers = headers
         self._message: Any = None
 
-    def open(self) -> Any:
+    def load_modules(self) -> Any:
         module = stock.otlp_module(self.protocol)
-        stock.quiet("opentelemetry.exporter.otlp.proto.grpc.exporter")
-        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+        for name in ("google.rpc.error_details_pb2", "google.rpc.status_pb2"):
+            import_module(name)
+        messages = import_module("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
+        self._message = messages.ExportTraceServiceRequest
+        return module
 
-        self._message = ExportTraceServiceRequest
+    def open(self) -> Any:
+        module = self.load_modules()
+        stock.quiet("opentelemetry.exporter.otlp.proto.grpc.exporter")
         headers = (
             None if self._headers is None else tuple((name.lower(), value) for name, value in self._headers.items())
         )

@@ -12,6 +12,7 @@ import time
 import zlib
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
+from importlib import import_module
 from typing import Any
 
 from opentelemetry.sdk.resources import Resource
@@ -56,8 +57,14 @@ class HttpSender(OtlpSender):
         self._headers = headers
         self._session: Any = None
 
-    def open(self) -> Any:
+    def load_modules(self) -> Any:
         module = stock.otlp_module(self.protocol)
+        import_module("requests")
+        import_module("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
+        return module
+
+    def open(self) -> Any:
+        module = self.load_modules()
         for name in (module.__name__, "opentelemetry.exporter.otlp.common.http"):
             stock.quiet(name)
         self._session = _session_class()(None if self._headers is None else {name.lower() for name in self._headers})

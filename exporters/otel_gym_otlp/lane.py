@@ -92,10 +92,8 @@ class Lane:
                 self._wake.notify()
 
     def prepare(self) -> None:
-        """Start the thread, so that it loads what it needs before the first span comes."""
-        with self._lock:
-            self._closing = False
-            self._ensure_thread()
+        """Load what the sender needs, before the first span comes."""
+        self._sender.load()
 
     def hurry(self, on: bool) -> None:
         """Send without lingering, and again without the whole pause, as long as somebody waits for it."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import atexit
+
+# The SDK starts threads in forked children, which hang if this module came later (1.45); its resources bring it in.
+import concurrent.futures.thread  # noqa: F401
 import logging
 import os
 import re
@@ -143,7 +146,11 @@ class Mirror:
         return sum(lane.queue.bytes for lane in self._lanes)
 
     def prepare(self) -> None:
-        """Start the threads, so that they load exporters now, not beside the first calls. Never blocks nor raises."""
+        """Load the exporters now, on this thread, not beside the first calls. Opens nothing, never raises.
+
+        A fork while another thread loads a module leaves the child with half of it: so this is for start-up, before
+        servers fork their workers.
+        """
         for lane in self._lanes:
             if lane.wanted():
                 lane.prepare()

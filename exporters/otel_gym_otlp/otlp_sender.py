@@ -33,6 +33,14 @@ class OtlpSender:
         self._envelopes: dict[InstrumentationScope | None, wire.Envelope] = {}
         self._resource: Resource | None = None
 
+    def load_modules(self) -> Any:
+        """All that `open` and `post` need; returns the stock exporter's module.
+
+        Raises:
+            MissingExporterError: it is not installed.
+        """
+        raise NotImplementedError
+
     def open(self) -> Any:
         """Make the exporter.
 
@@ -48,14 +56,24 @@ class OtlpSender:
     def wanted(self) -> bool:
         return not self._missing
 
+    def load(self) -> None:
+        try:
+            self.load_modules()
+        except Exception as exc:  # noqa: BLE001  a missing or broken package: nothing that a server may die of
+            self._fail(exc)
+
     def prepare(self) -> None:
         if self._exporter is None and not self._missing:
             try:
                 with suppressed():
                     self._exporter = self.open()
-            except Exception as exc:  # noqa: BLE001  a wrong variable, a missing package: nothing that a server may die of
-                self._missing = True
-                logger.error("otel-gym: no spans are sent: %s", exc)
+            except Exception as exc:  # noqa: BLE001  a wrong variable, a missing package: nothing to die of
+                self._fail(exc)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._missing:
+            self._missing = True
+            logger.error("otel-gym: no spans are sent: %s", error)
 
     def limits(self) -> tuple[int | None, int | None]:
         return standard_limits()

@@ -52,8 +52,12 @@ class Sender(Protocol):
         """Whether spans would go anywhere now. Cheap, from any thread."""
         ...
 
+    def load(self) -> None:
+        """Load modules, on any thread, before the first use. Opens nothing, never raises."""
+        ...
+
     def prepare(self) -> None:
-        """Make ready what takes time: load modules, open what is opened once. Never raises."""
+        """Open what is opened once, or choose the way of the next spans. Never raises."""
         ...
 
     def limits(self) -> tuple[int | None, int | None]:

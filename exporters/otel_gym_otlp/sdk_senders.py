@@ -67,6 +67,9 @@ class ProviderSender:
     def wanted(self) -> bool:
         return global_provider() is not None
 
+    def load(self) -> None:
+        pass
+
     def prepare(self) -> None:
         pass
 
@@ -104,13 +107,13 @@ class ExporterSender:
     """Sends by any span exporter: `console`, `otlp_json_file`, or what else is installed.
 
     Args:
-        make: makes the exporter, when the first span is there.
+        find: gives the exporter's class, loaded.
     """
 
     max_span_bytes = 16_000_000
 
-    def __init__(self, make: Callable[[], Any], default_service_name: str | None) -> None:
-        self._make = make
+    def __init__(self, find: Callable[[], Any], default_service_name: str | None) -> None:
+        self._find = find
         self._default_service_name = default_service_name
         self._exporter: Any = None
         self._missing = False
@@ -119,14 +122,24 @@ class ExporterSender:
     def wanted(self) -> bool:
         return not self._missing
 
+    def load(self) -> None:
+        try:
+            self._find()
+        except Exception as exc:  # noqa: BLE001  nothing that a server may die of
+            self._fail(exc)
+
     def prepare(self) -> None:
         if self._exporter is None and not self._missing:
             try:
                 with suppressed():
-                    self._exporter = self._make()
+                    self._exporter = self._find()()
             except Exception as exc:  # noqa: BLE001  nothing that a server may die of
-                self._missing = True
-                logger.error("otel-gym: no spans are sent: %s", exc)
+                self._fail(exc)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._missing:
+            self._missing = True
+            logger.error("otel-gym: no spans are sent: %s", error)
 
     def limits(self) -> tuple[int | None, int | None]:
         return standard_limits()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures.thread  # noqa: F401  (before any provider: see otel_gym/evidence_spans.py)
 import threading
 from collections.abc import Mapping
 from typing import Any
