@@ -17,9 +17,11 @@ import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit, urlunsplit
 
 from otel_gym.cli import MISUSED
 from otel_gym.errors import MissingExtraError
+from otel_gym_otlp import environment as otlp_environment
 
 if TYPE_CHECKING:
     from otel_gym.cli import Subparsers
@@ -80,10 +82,15 @@ def run(args: argparse.Namespace) -> int:
         return _misused(
             f"{command[0]}: no such command; give a program that can be run, by its name in PATH or by its path"
         )
+    if args.endpoint is not None and not args.endpoint.startswith(("http://", "https://")):
+        return _misused(f"--endpoint: got {args.endpoint!r}; allowed: a URL such as http://localhost:4318")
     _set_environment(args)
-    from otel_gym.settings import CONFIG_FILE_VARIABLE, Settings  # after the environment is what the command will see
+    from otel_gym.settings import CONFIG_FILE_VARIABLE, Settings  # pydantic, which other commands do without
 
-    if not any(os.environ.get(name, "").strip() for name in (_DIRECTORY, CONFIG_FILE_VARIABLE)) and os.environ[_SWITCH] == "true":
+    if (
+        not any(os.environ.get(name, "").strip() for name in (_DIRECTORY, CONFIG_FILE_VARIABLE))
+        and os.environ[_SWITCH] == "true"
+    ):
         return _misused(f"no capture directory: give --capture-dir DIR, or set {_DIRECTORY}")
     settings = Settings()
     if settings.observability_enabled:
@@ -128,9 +135,37 @@ def _is_installed(module: str) -> bool:
 
 
 def _announcement(settings: Settings) -> str:
+    """One line: what is captured, to where, and how to switch it off."""
     if not settings.observability_enabled:
         return f"capture is off, as {_SWITCH} says: only the rollout prefix is taken off the paths"
     return (
-        f"capture is on: the model calls under /ng-rollout/<id> go to {settings.model_call_capture_dir}; "
-        f"{_SWITCH}=false switches it off"
+        f"capture is on: the model calls under /ng-rollout/<id> go to {settings.model_call_capture_dir}, "
+        f"{_spans(settings)}; {_SWITCH}=false switches it off"
     )
+
+
+def _spans(settings: Settings) -> str:
+    if settings.mirror is False or otlp_environment.sdk_disabled():
+        return "no spans anywhere"
+    entries = settings.mirror_destinations
+    if entries is not None:
+        names = [_without_password(entry.endpoint) for entry in entries]
+        content = [otlp_environment.content_wanted() if entry.content is None else entry.content for entry in entries]
+    else:
+        protocol = otlp_environment.protocol()
+        exporters = otlp_environment.trace_exporters() or (["otlp"] if settings.mirror else [])
+        endpoint = _without_password(otlp_environment.endpoint(protocol))
+        names = [endpoint if name == "otlp" else name for name in exporters]
+        content = [otlp_environment.content_wanted()] * len(names)
+    if not names:
+        return "no spans but to a tracer provider of the server's own"
+    ways = [
+        f"{name} {'with' if with_content else 'without'} messages"
+        for name, with_content in zip(names, content, strict=True)
+    ]
+    return f"their spans to {' and '.join(ways)}"
+
+
+def _without_password(endpoint: str) -> str:
+    url = urlsplit(endpoint)
+    return urlunsplit((url.scheme, url.netloc.rpartition("@")[2], url.path, "", ""))

@@ -29,13 +29,14 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
 def running(
     command: list[str], log: Path, variables: Mapping[str, str], launcher: Sequence[str] = ()
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A Python module as a child process, `command` being what follows `python -m`; it is stopped in order at the end.
+    """A child process that is stopped in order at the end: a program by its path, or what follows `python -m`.
 
     Its stdout is a pipe, its stderr goes to the log. A launcher stands before it: `otel-gym run --`.
     """
+    program = command if command[0].startswith("/") else [sys.executable, "-m", *command]
     with log.open("wb") as errors:
         child = subprocess.Popen(
-            [*launcher, sys.executable, "-m", *command],
+            [*launcher, *program],
             cwd=ROOT,
             env=environment(variables),
             stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""Servers whose code is not touched: each launcher, framework and instrumentation, with capture switched on from outside.
+"""Servers whose code is not touched: each launcher, framework and instrumentation, with capture from outside.
 
 Each time: a call without the key is refused under the prefix too, a call with it is served on the path that the
 application knows, and leaves one record.
@@ -33,7 +33,7 @@ SERVERS = {
     "granian": ["granian", "--interface", "asgi", "tests.servers.keyed:with_{framework}", "--port", "{{port}}"],
     "python -m": ["tests.servers.keyed", "{framework}", "{{port}}"],
 }
-# Which instrumentations opentelemetry-instrument would switch on beside ours; for Starlette, the application does.
+# What opentelemetry-instrument switches on beside ours; where it does not, the application does so in its code.
 CONTRIB = {"off": {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "asgi,fastapi,httpx"}, "on": {"CONTRIB": "on"}}
 SILENT = {f"OTEL_{signal}_EXPORTER": "none" for signal in ("TRACES", "METRICS", "LOGS")}
 
@@ -64,7 +64,8 @@ def test_a_server_is_captured_outside_its_authentication(
         for path in (CHAT, f"/ng-rollout/keyless{CHAT}", f"/ng-rollout/keyless/training-token-capture{CHAT}"):
             assert exchange(port, [request(path, "plain")]).startswith(b"HTTP/1.1 401"), path
         for rollout_id, mounted in (("0-0", ""), ("mounted", "/mounted")):
-            got = exchange(port, [request(f"/ng-rollout/{rollout_id}{mounted}{CHAT}", "plain", f"Authorization: {KEY}")])
+            path = f"/ng-rollout/{rollout_id}{mounted}{CHAT}"
+            got = exchange(port, [request(path, "plain", f"Authorization: {KEY}")])
             head, _, body = got.partition(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 200"), got
             assert (answer("chat", "hi"), True) == (
@@ -74,6 +75,6 @@ def test_a_server_is_captured_outside_its_authentication(
             assert mounted or 1 == len(CaptureStore(tmp_path / "captures").read(rollout_id))
     store = CaptureStore(tmp_path / "captures")
     log = (tmp_path / "server.log").read_text()
-    assert ["0-0", "keyless"] == sorted(store.rollout_ids())  # what is mounted elsewhere is no model route of the server
-    assert [(401, "auth")] * 2 == [(record["status_code"], record["error_category"]) for record in store.read("keyless")]
+    assert ["0-0", "keyless"] == sorted(store.rollout_ids())  # what is mounted elsewhere is no route of a model call
+    assert [(401, "auth")] * 2 == [(call["status_code"], call["error_category"]) for call in store.read("keyless")]
     assert ("Traceback" in log, log.count("otel-gym: capture is on")) == (False, int(way == "otel-gym run")), log
