@@ -63,7 +63,7 @@ class EvidenceSpans:
                 span_name(facts),
                 context=ancestry.parent_context(self._collection.runs()),
                 kind=ancestry.kind,
-                attributes={**facts, **attributes},
+                attributes=attributes,
                 links=ancestry.links,
                 start_time=call.start_time_ns,
             )

@@ -18,6 +18,7 @@ from otel_gym.calls import Call
 from otel_gym.giving_way import give_way
 from otel_gym.metrics import watch_mirror
 from otel_gym.parentage import Parentage
+from otel_gym.semconv import AttributeValue
 from otel_gym.settings import Settings
 from otel_gym_jsonl import attributes as evidence_names
 from otel_gym_jsonl import json_text
@@ -75,41 +76,33 @@ class Mirroring:
         watch_mirror(self.mirror)
         self.mirror.prepare()
 
-    def offer(self, call: Call, span: ReadableSpan, line: bytes | None) -> None:
-        """Hand a span over, with what became of its record: the line as written, None when it is not on disk."""
+    def offer(self, call: Call, span: ReadableSpan, facts: dict[str, AttributeValue], line: bytes | None) -> None:
+        """Hand a span over.
+
+        Args:
+            call: that ended.
+            span: its ended span, with the evidence.
+            facts: the attributes that the mirror's copy has instead, without content.
+            line: of the record, as written; None when it is not on disk.
+        """
         receipt = NOT_DURABLE
         if line is not None:
             name = f"{call.rollout_id}{CAPTURE_SUFFIX}"
             receipt = Receipt(True, name, len(line), hashlib.sha256(line).hexdigest())
         if self.mirror.wants_content():
-            span = with_content(call, span)
-        self.mirror.offer(span, receipt)
+            facts.update(content(call, span))
+        self.mirror.offer(span, receipt, facts)
 
 
-def with_content(call: Call, span: ReadableSpan) -> ReadableSpan:
-    """The same span with the content attributes of its call, read from its evidence, and without the evidence."""
+def content(call: Call, span: ReadableSpan) -> dict[str, Any]:
+    """The content attributes of a call, read from its evidence."""
     evidence = span.attributes or {}
     try:
-        content = call.dialect.content(
-            _object(evidence, evidence_names.REQUEST), _object(evidence, evidence_names.RESPONSE)
-        )
+        request, response = (_object(evidence, name) for name in (evidence_names.REQUEST, evidence_names.RESPONSE))
+        return dict(call.dialect.content(request, response))
     except Exception:
         logger.exception("otel-gym: the content of a call cannot be read; its span goes without")
-        return span
-    light = {name: value for name, value in evidence.items() if not name.startswith(evidence_names.PREFIX)}
-    return ReadableSpan(
-        name=span.name,
-        context=span.get_span_context(),
-        parent=span.parent,
-        resource=span.resource,
-        attributes={**light, **content},
-        links=span.links,
-        kind=span.kind,
-        status=span.status,
-        start_time=span.start_time,
-        end_time=span.end_time,
-        instrumentation_scope=span.instrumentation_scope,
-    )
+        return {}
 
 
 def _object(evidence: Mapping[str, Any], name: str) -> dict[str, Any] | None:

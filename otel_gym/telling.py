@@ -69,4 +69,4 @@ class Telling:
             else:
                 measured.written(len(line))
         if self._mirroring is not None:
-            self._mirroring.offer(call, span, line)
+            self._mirroring.offer(call, span, self._facts, line)
