@@ -5,7 +5,7 @@ An ended span is immutable, and shared with whoever reads it: what the writer sa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from sys import getsizeof
 from typing import Any
 
@@ -74,8 +74,15 @@ class LightSpan:
         self.size += sum(size(link[1]) + ATTRIBUTE_BYTES for link in self.links)
 
 
-def light_copy(span: ReadableSpan, receipt: Receipt | None) -> tuple[LightSpan, Content]:
+def light_copy(
+    span: ReadableSpan, receipt: Receipt | None, instead: Mapping[str, Any] | None = None
+) -> tuple[LightSpan, Content]:
     """The copy, and apart from it the content. Touches no payload: strings are handed on, not read.
+
+    Args:
+        span: ended.
+        receipt: of its record, None where there is none.
+        instead: attributes that the copy has instead of the span's own, without evidence.
 
     Raises:
         ValueError: the span has no context.
@@ -85,7 +92,10 @@ def light_copy(span: ReadableSpan, receipt: Receipt | None) -> tuple[LightSpan, 
         raise ValueError("a span without a context cannot be mirrored")
     attributes = {} if receipt is None else _of_record(receipt)
     content: Content = {}
-    for key, value in (span.attributes or {}).items():
+    if instead is not None and names.CONTENT.isdisjoint(instead):
+        attributes.update(instead)
+        return LightSpan(span, context, attributes), content
+    for key, value in _plain(span.attributes or {} if instead is None else instead).items():
         if key.startswith(EVIDENCE):
             continue
         if key in names.CONTENT:
@@ -93,6 +103,12 @@ def light_copy(span: ReadableSpan, receipt: Receipt | None) -> tuple[LightSpan, 
         else:
             attributes[key] = value
     return LightSpan(span, context, attributes), content
+
+
+def _plain(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same as a dict, where the SDK gives one: its own mapping takes a lock for each look."""
+    copy = getattr(attributes, "copy", None)
+    return attributes if copy is None else copy()
 
 
 def _of_record(receipt: Receipt) -> dict[str, Any]:
@@ -104,11 +120,10 @@ def _of_record(receipt: Receipt) -> dict[str, Any]:
 
 def size(attributes: Mapping[str, Any]) -> int:
     """What these attributes take in memory, in bytes; looks at no character."""
-    total = 0
+    total = ATTRIBUTE_BYTES * len(attributes)
     for value in attributes.values():
-        total += ATTRIBUTE_BYTES
         if isinstance(value, (str, bytes)):
             total += getsizeof(value)
-        elif isinstance(value, Sequence):
+        elif isinstance(value, (tuple, list)):
             total += sum(map(getsizeof, value))
     return total

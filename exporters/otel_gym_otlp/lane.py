@@ -106,6 +106,12 @@ class Lane:
         with self._lock:
             return self._empty.wait_for(lambda: not self.queue.spans, timeout)
 
+    def tell(self) -> None:
+        """Log what was not said yet, before its time: the process may end without another word."""
+        with self._lock:
+            report = self._troubles.say(self.queue.shed, self.queue.spans, time.monotonic(), last_words=True)
+        _log(report)
+
     def close(self, timeout: float) -> None:
         """Count as lost what is left, and let the thread end; it gets so long. A later `offer` starts anew."""
         with self._lock:
@@ -160,7 +166,9 @@ class Lane:
                     elif waiting := len(self.queue):
                         pause = self._pace.resume_at(waiting, self._since, hurried=self._hurried > 0) - now
                         if pause <= 0:
-                            return self.queue.take(self._pace.batch_spans, self._pace.batch_bytes)
+                            return self.queue.take(
+                                self._pace.batch_spans, min(self._pace.batch_bytes, self._max_bytes // 4)
+                            )
                         self._wake.wait(pause)
                     else:
                         self._idle = True

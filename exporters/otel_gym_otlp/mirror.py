@@ -109,7 +109,9 @@ class Mirror:
         """Whether message content of a span would go anywhere now: when not, nobody need make it."""
         return any(lane.content and lane.wanted() for lane in self._lanes)
 
-    def offer(self, span: ReadableSpan, receipt: Receipt | None = None) -> None:
+    def offer(
+        self, span: ReadableSpan, receipt: Receipt | None = None, attributes: Mapping[str, Any] | None = None
+    ) -> None:
         """Take a copy of an ended span. Never blocks, never raises.
 
         Attributes of evidence stay behind; content goes along to those destinations that want it.
@@ -117,11 +119,12 @@ class Mirror:
         Args:
             span: ended, sampled; its attributes as they shall be seen.
             receipt: what became of the record; None for a span that has none.
+            attributes: what the copy has instead of the span's own; None: those.
         """
         try:
             lanes = [lane for lane in self._lanes if lane.wanted()]
             if lanes:
-                copy, content = light_copy(span, receipt)
+                copy, content = light_copy(span, receipt, attributes)
                 for lane in lanes:
                     lane.offer(copy, content)
         except Exception as exc:  # noqa: BLE001  whatever is wrong with a span, its call is not to feel it
@@ -156,13 +159,17 @@ class Mirror:
                 lane.prepare()
 
     def flush(self, timeout: float) -> bool:
-        """Send what waits; returns whether nothing is left. Blocks, for so many seconds at most."""
+        """Send what waits, and log what was shed; returns whether nothing is left. Blocks, for so many seconds at most.
+
+        Servers that a signal ends flush at the end of their lifespan, and run nothing after it.
+        """
         deadline = time.monotonic() + timeout
         for lane in self._lanes:
             lane.hurry(True)
         done = [lane.wait_until_empty(max(0.0, deadline - time.monotonic())) for lane in self._lanes]
         for lane in self._lanes:
             lane.hurry(False)
+            lane.tell()
         return all(done)
 
     def close(self, timeout: float = 5.0) -> bool:

@@ -144,7 +144,7 @@ def test_a_dead_backend_costs_no_more_memory_than_the_bound_and_content_goes_bef
         for call in range(2000):
             mirror.offer(ended(str(call)), RECEIPT)
             assert mirror.queued_bytes <= bound
-        assert 100 == mirror.shed["content"] or not mirror.shed["spans"]
+        assert mirror.shed["content"] >= 90, "all but what was being sent"
         assert mirror.shed["spans"] > 0
 
 
@@ -279,7 +279,7 @@ def test_troubles_are_said_once_an_interval_with_what_was_shed(caplog: pytest.Lo
         said = [
             record.getMessage() for record in caplog.records if record.name.startswith(("otel_gym", "opentelemetry"))
         ]
-    assert 2 >= len(said) > 0, said
+    assert 3 >= len(said) > 0, said  # one on the way, one by the flush at the end, one of what was left after it
     assert f"to {receiver.endpoint}" in said[0]
     assert "lost" in said[-1]
     assert 50 == mirror.shed["spans"] + mirror._lanes[0].queue.spans
