@@ -13,6 +13,7 @@ from otel_gym_otlp.outcome import Fate, Outcome, Sender
 from otel_gym_otlp.pace import Pace
 from otel_gym_otlp.rendering import Rendering
 from otel_gym_otlp.span_queue import Entry, SpanQueue
+from otel_gym_otlp.stock import THREAD_NAME
 from otel_gym_otlp.troubles import Troubles
 
 logger = logging.getLogger(__name__)
@@ -133,7 +134,7 @@ class Lane:
 
     def _ensure_thread(self) -> None:
         if self._thread is None:
-            thread = threading.Thread(target=self._run, name="otel-gym-mirror", daemon=True)
+            thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
             try:
                 thread.start()
             except RuntimeError:  # the process is ending, or at its limit: the queue is bounded

@@ -18,7 +18,7 @@ QUICK_SECONDS = 1.0
 BACKOFF_SECONDS = (0.5, 5.0)
 UNUSABLE_BACKOFF_SECONDS = 30.0
 LONGEST_WAIT_SECONDS = 300.0  # whatever a receiver asks for
-HURRIED_BACKOFF_SECONDS = 0.1
+HURRIED_BACKOFF_SECONDS = 0.25
 LEARNED_SECONDS = 60.0  # how long it is believed that the receiver takes small requests only
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
 logger = logging.getLogger(__name__)
+
+THREAD_NAME = "otel-gym-mirror"
 
 INSTALL = {"http/protobuf": "pip install 'otel-gym[otlp]'", "grpc": "pip install 'otel-gym[otlp-grpc]'"}
 _MODULES = {
@@ -61,14 +62,12 @@ class _OurThreadsAreQuiet(logging.Filter):
     """The stock exporters log each failed request, some with what they could not encode; the mirror says it once."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return record.thread not in _quiet_threads
+        return record.threadName != THREAD_NAME
 
 
-_quiet_threads: set[int] = set()
 _filter = _OurThreadsAreQuiet()
 
 
 def quiet(logger_name: str) -> None:
-    """Keep what this logger says on the calling thread to ourselves."""
-    _quiet_threads.add(threading.get_ident())
+    """Keep what this logger says on the mirror's threads to ourselves."""
     logging.getLogger(logger_name).addFilter(_filter)

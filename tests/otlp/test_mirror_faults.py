@@ -7,7 +7,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -163,8 +163,8 @@ def test_one_hanging_destination_is_not_felt_by_the_others() -> None:
 
 
 @contextlib.contextmanager
-def limited(limit: int, status: int) -> Iterator[tuple[str, list[Span]]]:
-    """A receiver that takes bodies up to a limit, and answers the others with this status."""
+def answering(judged: Callable[[bytes], int]) -> Iterator[tuple[str, list[Span]]]:
+    """A receiver that answers each body with this status, and keeps the spans of those that it takes."""
     spans: list[Span] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -175,17 +175,15 @@ def limited(limit: int, status: int) -> Iterator[tuple[str, list[Span]]]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
-            if len(body) > limit:
-                return self.answer(status, b"")
-            request = ExportTraceServiceRequest.FromString(body)
-            spans.extend(span for one in request.resource_spans for scope in one.scope_spans for span in scope.spans)
-            return self.answer(200, ExportTraceServiceResponse().SerializeToString())
-
-        def answer(self, code: int, body: bytes) -> None:
-            self.send_response(code)
-            self.send_header("content-length", str(len(body)))
+            status = judged(body)
+            if status == 200:
+                request = ExportTraceServiceRequest.FromString(body)
+                spans.extend(
+                    span for one in request.resource_spans for scope in one.scope_spans for span in scope.spans
+                )
+            self.send_response(status)
+            self.send_header("content-length", "0")
             self.end_headers()
-            self.wfile.write(body)
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
@@ -196,6 +194,16 @@ def limited(limit: int, status: int) -> Iterator[tuple[str, list[Span]]]:
         finally:
             server.shutdown()
             thread.join()
+
+
+def limited(limit: int, status: int) -> contextlib.AbstractContextManager[tuple[str, list[Span]]]:
+    """A receiver that takes bodies up to a limit."""
+    return answering(lambda body: 200 if len(body) <= limit else status)
+
+
+def breaking(word: bytes, status: int = 500) -> contextlib.AbstractContextManager[tuple[str, list[Span]]]:
+    """A receiver that fails at each body with this word in it."""
+    return answering(lambda body: status if word in body else 200)
 
 
 def shown(spans: list[Span]) -> dict[str, tuple[bool, bool]]:
@@ -265,6 +273,26 @@ def test_a_receiver_that_takes_nothing_for_a_while_is_well_again(protocol: Proto
         offer(mirror, "b")
         assert mirror.flush(10)
         assert (["b"], 1) == (call_ids(receiver.spans), mirror.shed["spans"])
+
+
+def test_a_span_that_breaks_the_receiver_is_given_up_when_others_pass_and_costs_none_of_them() -> None:
+    with breaking(b"poison") as (endpoint, spans), mirror_to(endpoint, "http/protobuf") as mirror:
+        offer(mirror, "poison")
+        for call in range(40):
+            offer(mirror, str(call))
+            mirror.flush(0.3)
+            if mirror.shed["spans"]:
+                break
+        assert mirror.flush(10)
+        assert 1 == mirror.shed["spans"]
+        assert sorted(map(str, range(mirror.sent))) == sorted(call_ids(spans))
+
+
+def test_a_receiver_that_refuses_everything_is_not_flooded() -> None:
+    with breaking(b"", status=400) as (endpoint, spans), mirror_to(endpoint, "http/protobuf") as mirror:
+        offer(mirror, *map(str, range(100)))
+        time.sleep(0.6)
+        assert ([], True) == (spans, mirror._lanes[0].queue.spans > 60)
 
 
 # ---------------------------------------------------------------------- what is said
