@@ -15,6 +15,7 @@ from benchmarks.meters import Meter, Side
 from benchmarks.receiver import receiver
 from benchmarks.scenarios import Scenario, one_client, rollouts_at_once
 from otel_gym import CaptureMiddleware, Settings
+from otel_gym_otlp import Mirror
 
 FEWER_CALLS_PERCENT = 10.0
 LAG_P99_MS = 1.0
@@ -78,9 +79,10 @@ def _captured(exchange: Exchange, folder: Path, endpoint: str | None) -> Capture
     )
 
 
-def _mirror(app: CaptureMiddleware):
+def _mirror(app: CaptureMiddleware) -> Mirror:
     pipeline = app._pipeline
-    assert pipeline is not None and pipeline._mirroring is not None
+    assert pipeline is not None
+    assert pipeline._mirroring is not None
     return pipeline._mirroring.mirror
 
 
@@ -100,6 +102,8 @@ def _checks(name: str, off: Meter, on: Meter) -> Iterator[Check]:
 def _note(name: str, title: str, off: Side, on: Side) -> str:
     return (
         f"mirror {name}, {title}: p50 off {off.p50_ms:.2f} ms, on {on.p50_ms:.2f} ms; "
-        f"{off.calls_per_s:,.0f} and {on.calls_per_s:,.0f} calls/s; CPU {off.cpu_ms:.2f} and {on.cpu_ms:.2f} ms a call; "
-        f"lag p99 {off.lag_p99_ms:.1f} and {on.lag_p99_ms:.1f} ms, worst {off.lag_worst_ms:.1f} and {on.lag_worst_ms:.1f} ms"
+        f"calls/s {off.calls_per_s:,.0f} and {on.calls_per_s:,.0f}; "
+        f"CPU {off.cpu_ms:.2f} and {on.cpu_ms:.2f} ms a call; "
+        f"lag p99 {off.lag_p99_ms:.1f} and {on.lag_p99_ms:.1f} ms, "
+        f"worst {off.lag_worst_ms:.1f} and {on.lag_worst_ms:.1f} ms"
     )
