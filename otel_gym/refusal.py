@@ -6,11 +6,14 @@ from otel_gym.asgi import Receive, Scope, Send
 
 
 async def refuse(error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
-    """Fail the server's start with the text of the error; raise it where the server runs no lifespan.
+    """Fail the server's start with the text of the error, and raise it, as Starlette does for its own.
 
-    Servers take what is raised in the lifespan for an application without one, and go on.
+    Servers take what is only raised in the lifespan for an application without one, and go on.
+
+    Raises:
+        Exception: the error.
     """
-    if scope["type"] != "lifespan":
-        raise error
-    await receive()
-    await send({"type": "lifespan.startup.failed", "message": str(error)})
+    if scope["type"] == "lifespan":
+        await receive()
+        await send({"type": "lifespan.startup.failed", "message": str(error)})
+    raise error

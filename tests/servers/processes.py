@@ -58,7 +58,11 @@ def running(
 
 @contextlib.contextmanager
 def listening(
-    command: list[str], log: Path, variables: Mapping[str, str], launcher: Sequence[str] = ()
+    command: list[str],
+    log: Path,
+    variables: Mapping[str, str],
+    launcher: Sequence[str] = (),
+    seconds: float = SECONDS_TO_START,
 ) -> Iterator[int]:
     """The same for a server; `{port}` in its command is a free port, which is given once something listens there."""
     with socket.socket() as probe:
@@ -73,7 +77,7 @@ def listening(
                 return True
             return False
 
-        wait_until(listens, SECONDS_TO_START)
+        wait_until(listens, seconds)
         yield port
 
 
