@@ -16,4 +16,4 @@ async def refuse(error: Exception, scope: Scope, receive: Receive, send: Send) -
     if scope["type"] == "lifespan":
         await receive()
         await send({"type": "lifespan.startup.failed", "message": str(error)})
-    raise error
+    raise error.with_traceback(None)

@@ -65,9 +65,7 @@ def listening(
     seconds: float = SECONDS_TO_START,
 ) -> Iterator[int]:
     """The same for a server; `{port}` in its command is a free port, which is given once something listens there."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    port = free_port()
     with running([part.format(port=port) for part in command], log, variables, launcher) as child:
 
         def listens() -> bool:
@@ -79,6 +77,14 @@ def listening(
 
         wait_until(listens, seconds)
         yield port
+
+
+def free_port() -> int:
+    """One that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def wait_until(true: Callable[[], bool], seconds: float = 20.0) -> None:
