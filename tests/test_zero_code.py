@@ -305,10 +305,3 @@ def test_a_plugin_does_something_where_the_environment_speaks_of_capture(
 def test_what_a_plugin_looks_at_are_settings() -> None:
     fields = ("model_call_capture_dir", "observability_enabled")
     assert (*map(variable, fields), CONFIG_FILE_VARIABLE) == zero_code.SWITCHES
-
-
-@pytest.mark.platform_only
-def test_sglang_finds_the_plugin() -> None:
-    """Where it is installed, which takes many GB; it serves only on a GPU."""
-    plugins = pytest.importorskip("sglang.srt.plugins")
-    assert "otel_gym" in [entry.name for entry in entry_points(group=plugins.PLUGIN_GROUP)]
