@@ -14,7 +14,11 @@ from tests.servers.processes import Served, listening, wait_until
 pytestmark = [pytest.mark.servers_real, pytest.mark.xdist_group("litellm")]
 
 KEY = "sk-secret"
-LAUNCHERS = {"uvicorn": [], "gunicorn, 2 workers": ["--run_gunicorn", "--num_workers", "2"]}
+RUN = "otel-gym run --capture-dir {captures} --"
+LAUNCHERS = {
+    "opentelemetry-instrument, uvicorn": ("opentelemetry-instrument --", []),
+    "otel-gym run, gunicorn, 2 workers": (RUN, ["--run_gunicorn", "--num_workers", "2"]),
+}
 
 
 def config(upstream: int) -> str:
@@ -33,10 +37,15 @@ def config(upstream: int) -> str:
 def proxy(request: pytest.FixtureRequest, served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     directory = tmp_path_factory.mktemp("litellm")
     (directory / "config.yaml").write_text(config(served.ports["h11-sdk"]))
+    before, options = LAUNCHERS[request.param]
+    launcher = before.format(captures=directory / "captures").split()
+    launcher[0] = program("litellm", launcher[0])
     command = [program("litellm", "litellm"), "--config", str(directory / "config.yaml")]
-    command += ["--host", "127.0.0.1", "--port", "{port}", *LAUNCHERS[request.param]]
-    launcher = [program("litellm", "otel-gym"), "run", "--capture-dir", str(directory / "captures"), "--"]
+    command += ["--host", "127.0.0.1", "--port", "{port}", *options]
     variables = outside(LITELLM_LOCAL_MODEL_COST_MAP="True", LITELLM_TELEMETRY="False")
+    if before != RUN:
+        exporters = {f"OTEL_{signal}_EXPORTER": "none" for signal in ("TRACES", "METRICS", "LOGS")}
+        variables |= {"OTEL_GYM_MODEL_CALL_CAPTURE_DIR": str(directory / "captures"), **exporters}
     with listening(command, directory / "server.log", variables, launcher) as port:
 
         def is_up() -> bool:
@@ -44,7 +53,7 @@ def proxy(request: pytest.FixtureRequest, served: Served, tmp_path_factory: pyte
 
         wait_until(is_up, 60)
         yield Served({"litellm": port}, directory / "captures")
-    assert 1 == (directory / "server.log").read_text(errors="replace").count("otel-gym: ")
+    assert int(before == RUN) == (directory / "server.log").read_text(errors="replace").count("otel-gym: ")
 
 
 @pytest.mark.parametrize("streamed", [False, True])
