@@ -9,9 +9,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from otel_gym.arrival import Arrival
 from otel_gym.bodies import Body
 from otel_gym.dialects.base import Assembly, Dialect, Terminal
 from otel_gym.giving_way import give_way, giving_way
+from otel_gym.parentage import Ancestry
 from otel_gym.sse import events
 from otel_gym_jsonl import attributes as names
 from otel_gym_jsonl import json_text
@@ -48,12 +50,17 @@ class Call:
         terminal: how the stream ended, where the edge saw it (None elsewhere).
         error: what the application raised, None when it did not.
         outcome: the application's execution outcome as it left it in scope state.
+        arrival: what the request said of itself; None where nobody tells of the call but its record.
+        ancestry: where it stands among the spans of others; None without a mirror.
+        request_object, response_object: as read or rebuilt, where they are told of; None where there is none.
         started_at, completed_at: wall clock, Unix seconds.
         latency_ms, latency_ttft_ms: monotonic, milliseconds with 2 decimals.
     """
 
     __slots__ = (
         "_started",
+        "ancestry",
+        "arrival",
         "client_session_id",
         "completed_at",
         "dialect",
@@ -66,7 +73,9 @@ class Call:
         "model_server_name",
         "outcome",
         "request",
+        "request_object",
         "response",
+        "response_object",
         "rollout_id",
         "started_at",
         "status",
@@ -88,6 +97,10 @@ class Call:
         self.terminal: Terminal | None = None
         self.error: BaseException | None = None
         self.outcome: Any = None
+        self.arrival: Arrival | None = None
+        self.ancestry: Ancestry | None = None
+        self.request_object: dict[str, Any] | None = None
+        self.response_object: dict[str, Any] | None = None
         self.latency_ttft_ms: float | None = None
         self.latency_ms = 0.0
         self.completed_at = 0.0
@@ -152,9 +165,11 @@ class Call:
         body = self.request.take()
         if not body:
             return
-        stored = _stored_object(body)
+        value, stored = _stored_object(body)
         if stored is not None:
             out[names.REQUEST] = stored
+            if self.arrival is not None:
+                self.request_object = value
         else:
             out[names.REQUEST_RAW] = json_text.as_text(body)
 
@@ -195,6 +210,8 @@ class Call:
             category = category or "capture_parse_error"
         else:
             give_way(len(body))
+            if self.arrival is not None:
+                self.response_object = assembly.response
             try:
                 out[names.RESPONSE] = json_text.dumps(assembly.response)
             except ValueError:  # the text is kept; only the rebuilt object cannot be (divergence 1)
@@ -205,11 +222,13 @@ class Call:
         """Any other response is whole when its last message has passed, or when it is an object all the same."""
         if not body:
             return self.ended, None
-        stored = _stored_object(body)
+        value, stored = _stored_object(body)
         if stored is None:
             out[names.RESPONSE_RAW] = json_text.as_text(body)
             return self.ended, "capture_parse_error"
         out[names.RESPONSE] = stored
+        if self.arrival is not None:
+            self.response_object = value
         return True, None
 
     def _read_outcome(self, out: dict[str, Any]) -> str | None:
@@ -252,14 +271,16 @@ def _storable(value: object) -> bool:
     return True
 
 
-def _stored_object(body: bytes) -> bytes | None:
-    """The canonical JSON of a body that is an object and can be stored."""
+def _stored_object(body: bytes) -> tuple[dict[str, Any] | None, bytes | None]:
+    """A body that is an object and can be stored, and its canonical JSON."""
     try:
         value = json_text.loads(body)
         give_way(len(body))
-        return json_text.dumps(value) if isinstance(value, dict) else None
+        if isinstance(value, dict):
+            return value, json_text.dumps(value)
     except ValueError:
-        return None
+        pass  # no JSON, or none that can be stored
+    return None, None
 
 
 def _by_status(status: int) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from enum import Enum
@@ -17,6 +18,7 @@ from typing import Any, Final
 from otel_gym.asgi import Message, Receive, Scope, Send
 from otel_gym.calls import Call
 from otel_gym.correlation import Route
+from otel_gym.metrics import instruments
 from otel_gym.passing_stream import PassingStream
 from otel_gym.provider import Durable, Pipeline
 from otel_gym.redirects import redirected
@@ -70,6 +72,7 @@ class Exchange:
         self._stream: PassingStream | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._durable: Durable | None = None
+        self._held_since: float | None = None
         self._release_task: asyncio.Task[None] | None = None
 
     # ------------------------------------------------------------------ the application's side
@@ -138,6 +141,7 @@ class Exchange:
                 if verdict is None:
                     verdict = await stream.judged()
                 if verdict:
+                    self._held_since = time.perf_counter()
                     self._call.terminal = stream.terminal
                     self._state = State.HOLDING
             elif self._call.latency_ttft_ms is None:
@@ -183,6 +187,8 @@ class Exchange:
     def _cut(self, error: BaseException | None = None) -> None:
         """The call is over: what came until now is the record."""
         self._state = State.CUT
+        if self._held_since is None:
+            self._held_since = time.perf_counter()
         if self._timer is not None:
             self._timer.cancel()
         self._call.outcome = _outcome(self.scope)
@@ -193,6 +199,8 @@ class Exchange:
         """Wait until the record is durable, then let go what is held, in order."""
         if self._durable is not None:
             await self._durable.wait()
+        if self._held_since is not None and (measured := instruments()) is not None:
+            measured.added(time.perf_counter() - self._held_since)
         try:
             while self._held:
                 await self._send(self._held.popleft())

@@ -8,6 +8,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
+from otel_gym.metrics import instruments
+
 logger = logging.getLogger(__name__)
 
 REMEMBERED = 1024
@@ -27,6 +29,8 @@ class Unattributed:
 
     def call(self, scope: Mapping[str, Any], rollout_id: str | None) -> None:
         """A model call that says no rollout, or one that cannot name a file."""
+        if (measured := instruments()) is not None:
+            measured.unattributed(_peer(scope))
         if rollout_id is None:
             self._no_prefix(scope)
         else:

@@ -372,7 +372,8 @@ async def test_a_directory_that_cannot_be_used_fails_at_once(unusable: Settings)
 
 async def test_made_in_the_lifespan_call_it_fails_the_start_of_the_server(unusable: Settings) -> None:
     server = Lifespan()
-    await LazyApplication(unusable)(server.scope, server.receive, server.send)
+    with pytest.raises(SettingsError):
+        await LazyApplication(unusable)(server.scope, server.receive, server.send)
     [told] = server.told
     assert "lifespan.startup.failed" == told["type"]
     assert "MODEL_CALL_CAPTURE_DIR" in told["message"]

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from otel_gym_jsonl.files import CaptureFile
 from otel_gym_jsonl.handles import DESCRIPTOR_TRIES, Handles, out_of_descriptors
-from otel_gym_jsonl.lanes import Done, Job, Lane
+from otel_gym_jsonl.lanes import Done, Job, Lane, Written
 from otel_gym_jsonl.markers import Markers
 
 logger = logging.getLogger(__name__)
@@ -78,12 +78,13 @@ class Writer:
 
     # ------------------------------------------------------------------ any thread
 
-    def submit(self, rollout_id: str, make: Callable[[], bytes], done: Done) -> None:
+    def submit(self, rollout_id: str, make: Callable[[], bytes], done: Done, written: Written | None = None) -> None:
         """Accept a line. `make` builds it on a writer thread; `done` is told when it is durable, or why it is not.
 
-        Never blocks on the disk. A line that cannot be built or written marks its rollout incomplete.
+        Never blocks on the disk. A line that cannot be built or written marks its rollout incomplete. `written` is told
+        the line itself once nobody waits for it any more, on the same thread as a rule: it holds only its rollout.
         """
-        job = Job(rollout_id, make, done)
+        job = Job(rollout_id, make, done, written)
         try:
             with self._lock:
                 self._ensure_threads(rollout_id)
@@ -199,23 +200,26 @@ class Writer:
         except OSError as exc:
             self._lose_all(lane.take_ready(), exc)
             return None
+        durable: list[Job] = []
         try:
             if not self._acquire(lane, file):
                 self._handles.give(lane.rollout_id, file)
                 lane.ready = [job for job in lane.ready if not job.settled]
                 first, longest = LOCK_PAUSE_SECONDS
                 return min(longest, first * 2**lane.lock_tries) if lane.ready else None
-            self._append(lane.take_ready(), file)
+            durable = self._append(lane.take_ready(), file)
             file.unlock()
         except Exception as exc:
             self._handles.drop(file)  # its lock goes with it
             if not isinstance(exc, OSError):
                 raise
             self._lose_all(lane.take_ready(), exc)
-            return None
-        lane.lock_tries = 0
-        self._handles.give(lane.rollout_id, file)
-        self.markers.nudge()
+        else:
+            lane.lock_tries = 0
+            self._handles.give(lane.rollout_id, file)
+            self.markers.nudge()
+        for job in durable:
+            _tell(job, None)
         return None
 
     def _build(self, lane: Lane, jobs: list[Job]) -> None:
@@ -248,22 +252,21 @@ class Writer:
         file.lock()
         return True
 
-    def _append(self, jobs: list[Job], file: CaptureFile, tries: int = DESCRIPTOR_TRIES) -> None:
+    def _append(self, jobs: list[Job], file: CaptureFile, tries: int = DESCRIPTOR_TRIES) -> list[Job]:
+        """Make the lines durable; those that are, and whose waiters were told of it here."""
         try:
             file.append(jobs[0].line if len(jobs) == 1 else b"".join([job.line for job in jobs]))
         except OSError as exc:
             if file.restored and out_of_descriptors(exc) and tries > 1:  # for the fsync of the directory
                 self._handles.close()
-                self._append(jobs, file, tries - 1)
-            elif len(jobs) == 1 or not file.restored:
+                return self._append(jobs, file, tries - 1)
+            if len(jobs) == 1 or not file.restored:
                 self._lose_all(jobs, exc)
-            else:
-                for job in jobs:  # a line that does not fit must not cost its neighbours
-                    self._append([job], file)
-            return
-        for job in jobs:
-            self.bytes_written += len(job.line)
-            job.settle(None)
+                return []
+            # A line that does not fit must not cost its neighbours.
+            return [durable for job in jobs for durable in self._append([job], file)]
+        self.bytes_written += sum(len(job.line) for job in jobs)
+        return [job for job in jobs if job.settle(None)]
 
     def _lose_all(self, jobs: list[Job], error: Exception) -> None:
         for job in jobs:
@@ -280,7 +283,8 @@ class Writer:
             self.markers.put(job.rollout_id)
         else:
             self.markers.owe(job.rollout_id)
-        job.settle(error)
+        if job.settle(error):
+            _tell(job, error)
 
     # ------------------------------------------------------------------ the keeper's thread
 
@@ -316,6 +320,14 @@ class Writer:
         while self._accepted and (self._accepted[0].settled or self._accepted[0].accepted_at + self.timeout <= now):
             late.append(self._accepted.popleft())
         return late
+
+
+def _tell(job: Job, error: BaseException | None) -> None:
+    """Who wants to know of the line must not end our threads."""
+    try:
+        job.tell(error)
+    except Exception as exc:  # noqa: BLE001
+        _log("otel-gym: what follows on a record of rollout %r failed", job.rollout_id, exc_info=exc)
 
 
 def _log(message: str, *values: object, exc_info: BaseException | None = None) -> None:
