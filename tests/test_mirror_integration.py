@@ -469,7 +469,8 @@ async def test_the_setting_names_the_provider_and_without_it_the_dialect_does(
 ) -> None:
     await Mirrored(tmp_path, receiver).call(dialect="messages")
     await Mirrored(tmp_path, receiver, provider_name="mine").call(dialect="messages")
-    assert ["anthropic", "mine"] == [attributes(span)["gen_ai.provider.name"] for span in receiver.wait_for(2)]
+    # Two mirrors send: which of them comes first is nobody's promise.
+    assert {"anthropic", "mine"} == {attributes(span)["gen_ai.provider.name"] for span in receiver.wait_for(2)}
 
 
 async def test_the_span_has_the_times_of_the_record(mirrored: Mirrored) -> None:
