@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
 from otel_gym import CaptureMiddleware, Settings
+from otel_gym.exchange import MOST_HELD_BYTES
 from otel_gym.testing import EVENT_STREAM, Exchange, ScriptedModel, answer, stream
 from otel_gym_jsonl import CaptureStore
 
@@ -388,6 +389,31 @@ async def test_an_application_that_never_waits_is_cut_all_the_same(capture: Capt
         await call.rest()
     assert None is record["error_category"]
     assert call.body.startswith(b"".join(EVENTS))
+
+
+async def test_an_application_that_floods_behind_the_terminal_waits_while_the_disk_does(capture: Capture) -> None:
+    sent = 0
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal sent
+        await send(OPEN)
+        for event in EVENTS:
+            await send(piece(event))
+        for _ in range(1000):
+            await send(piece(bytes(65536)))
+            sent += 65536
+        await send(piece(b"", more=False))
+
+    capture.hold_the_disk()
+    async with capture.call(app) as call:
+        await until_held(call, len(EVENTS))
+        for _ in range(30):
+            await asyncio.sleep(0.01)  # long enough for an unbounded flood, and no harm to a bounded one
+        assert sent <= 2 * MOST_HELD_BYTES
+        capture.free_the_disk()
+        await call.rest()
+    assert 1000 * 65536 == sent
+    assert len(b"".join(EVENTS)) + sent == len(call.body)
 
 
 async def test_what_is_held_is_what_was_sent_whatever_the_application_does_with_it_later(capture: Capture) -> None:
