@@ -46,7 +46,7 @@ test: $(MADE) services-where-go ## the whole suite, on the locked development ve
 
 test-servers: $(SERVERS_MADE) ## LiteLLM's proxy and transformers serve, unmodified (5.3 GB; 1 minute once installed)
 	@echo "==> servers in environments of their own"
-	$(BIN)/python -m pytest -n 2 --dist=loadgroup --timeout=300 -m servers_real tests/servers $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist=loadgroup --timeout=600 -m servers_real tests/servers $(ARGS)
 
 test-vllm: $(VLLM_MADE) ## the CPU build of vLLM, unmodified, with Python 3.12 (5.9 GB, about 10 minutes)
 	@echo "==> vLLM"

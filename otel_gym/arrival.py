@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from otel_gym import semconv
@@ -14,51 +15,50 @@ _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
 class Arrival:
-    """What the request said of itself, kept as it came.
+    """Of one call.
 
     Args:
         scope: as the application gets it, without prefix.
         headers: as the client sent them.
     """
 
-    __slots__ = ("headers", "path", "scheme", "server")
+    __slots__ = ("_path", "_scheme", "_server", "headers")
 
     def __init__(self, scope: Mapping[str, Any], headers: Iterable[tuple[bytes, bytes]]) -> None:
         self.headers = headers
-        self.path: str = scope["path"]
-        self.scheme: str = scope.get("scheme", "http")
-        self.server = scope.get("server")
+        self._path: str = scope["path"]
+        self._scheme: str = scope.get("scheme", "http")
+        self._server = scope.get("server")
 
-    def facts(self) -> dict[str, AttributeValue]:
-        """Method, path, and the address that the client asked."""
-        facts: dict[str, AttributeValue] = {
-            semconv.HTTP_REQUEST_METHOD: "POST",
-            semconv.URL_PATH: self.path[:LONGEST_SEARCHED],
-        }
-        facts.update(_address(*(self.asked() or self.listening())))
-        return facts
+    def facts(self) -> Mapping[str, AttributeValue]:
+        """Method, path, and the address that the client asked; to be read only."""
+        host = next((value for name, value in self.headers if name == b"host" or name.lower() == b"host"), b"")
+        return _facts(self._path, bytes(host), self._scheme, *self._listening())
 
-    def asked(self) -> tuple[str, int | None] | None:
-        """Host and port by the `Host` header; None where it says nothing of use."""
-        for name, value in self.headers:
-            if name.lower() == b"host":
-                match = _HOST.fullmatch(bytes(value).decode("latin-1").strip())
-                if match is None or not match[1]:
-                    return None
-                return match[1].strip("[]"), int(match[2]) if match[2] else _DEFAULT_PORTS.get(self.scheme)
-        return None
+    def listening_facts(self) -> dict[str, AttributeValue]:
+        """Where the server listens, for metrics: what clients ask for is theirs to choose, and has no bound."""
+        return _address(*self._listening())
 
-    def listening(self) -> tuple[str, int | None]:
-        """Where the server listens; "" when it does not say."""
+    def _listening(self) -> tuple[str, int | None]:
+        """Host and port of the server's socket; "" when it does not say."""
         try:
-            host, port = self.server or ("", None)
+            host, port = self._server or ("", None)
         except (TypeError, ValueError):
             return "", None
         return str(host or ""), port if isinstance(port, int) else None
 
-    def listening_facts(self) -> dict[str, AttributeValue]:
-        """Where the server listens, for metrics: what clients ask for is theirs to choose, and has no bound."""
-        return _address(*self.listening())
+
+@lru_cache(maxsize=1024)
+def _facts(path: str, host: bytes, scheme: str, address: str, port: int | None) -> Mapping[str, AttributeValue]:
+    match = _HOST.fullmatch(host.decode("latin-1").strip())
+    if match is not None and match[1]:
+        address = match[1].strip("[]")
+        port = int(match[2]) if match[2] else _DEFAULT_PORTS.get(scheme)
+    return {
+        semconv.HTTP_REQUEST_METHOD: "POST",
+        semconv.URL_PATH: path[:LONGEST_SEARCHED],
+        **_address(address, port),
+    }
 
 
 def _address(host: str, port: int | None) -> dict[str, AttributeValue]:

@@ -26,6 +26,7 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 _TRACEPARENT: Final = b"traceparent"
 _TRACESTATE: Final = b"tracestate"
+_OURS: Final = frozenset({_TRACEPARENT, _TRACESTATE})
 _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 _UNSAMPLED: Final = TraceFlags(TraceFlags.DEFAULT)
 # Version, trace, span and flags; a version after 00 may say more.
@@ -83,7 +84,7 @@ class Ancestry:
     def forwarded(self, headers: Headers) -> list[tuple[bytes, bytes]]:
         """The request's headers as the application gets them: the trace context is ours."""
         own = self.own
-        out = [(name, value) for name, value in headers if name.lower() not in (_TRACEPARENT, _TRACESTATE)]
+        out = [pair for pair in headers if pair[0] not in _OURS and pair[0].lower() not in _OURS]
         flags = own.trace_flags & TraceFlags.SAMPLED
         out.append((_TRACEPARENT, f"00-{own.trace_id:032x}-{own.span_id:016x}-{flags:02x}".encode()))
         if own.trace_state:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from otel_gym import semconv
@@ -58,14 +59,14 @@ def span_facts(
     """
     dialect = call.dialect
     facts: dict[str, AttributeValue] = {
-        **rollout_facts(call.rollout_id),
         semconv.MODEL_CALL_ID: call.model_call_id,
         semconv.DIALECT: dialect.name,
         semconv.PROVIDER_NAME: provider_name or server_at_work() or dialect.provider,
         **arrival.facts(),
-        **caller_facts(arrival.headers),
+        **rollout_facts(call.rollout_id),
         **dialect.request_facts(call.request_object or {}),
         **dialect.response_facts(call.response_object or {}),
+        **caller_facts(arrival.headers),
     }
     if call.model_server_name is not None:
         facts[semconv.MODEL_REF_NAME] = call.model_server_name[:LONGEST_SEARCHED]
@@ -83,9 +84,7 @@ def span_facts(
     category = evidence.get(evidence_names.ERROR_CATEGORY)
     if category is not None:
         facts[semconv.ERROR_TYPE] = category
-    ordered: dict[str, AttributeValue] = {name: facts.pop(name) for name in FIRST if name in facts}
-    ordered.update(facts)
-    return ordered
+    return {**{name: facts[name] for name in FIRST if name in facts}, **facts}
 
 
 def span_name(facts: Mapping[str, AttributeValue]) -> str:
@@ -94,8 +93,12 @@ def span_name(facts: Mapping[str, AttributeValue]) -> str:
     return f"{semconv.CHAT} {model}" if model else semconv.CHAT
 
 
-def rollout_facts(rollout_id: str) -> dict[str, AttributeValue]:
-    """The rollout, and the indices that its id says: `{task}-{rollout}`, with `-a{attempt}` where there is one."""
+@lru_cache(maxsize=4096)
+def rollout_facts(rollout_id: str) -> Mapping[str, AttributeValue]:
+    """The rollout, and the indices that its id says: `{task}-{rollout}`, with `-a{attempt}` where there is one.
+
+    To be read only.
+    """
     facts: dict[str, AttributeValue] = {semconv.ROLLOUT_ID: rollout_id}
     match = _ROLLOUT.fullmatch(rollout_id)
     if match is not None:
@@ -108,4 +111,8 @@ def rollout_facts(rollout_id: str) -> dict[str, AttributeValue]:
 
 def server_at_work() -> str | None:
     """Which known model server this process is, by what it has loaded; None for any other."""
-    return next((name for module, name in _SERVERS.items() if module in sys.modules), None)
+    modules = sys.modules
+    for module, name in _SERVERS.items():
+        if module in modules:
+            return name
+    return None

@@ -364,7 +364,7 @@ def test_destinations_are_json_in_the_environment(monkeypatch: pytest.MonkeyPatc
 )
 def test_a_destination_that_cannot_be_used_is_refused_without_showing_what_may_be_a_key(entry: Any) -> None:
     secret = {"endpoint": "http://a", "headers": {"authorization": "secret"}}
-    with pytest.raises(SettingsError, match="mirror_destinations.*not shown.*allowed: list of {endpoint") as refused:
+    with pytest.raises(SettingsError, match=r"mirror_destinations.*not shown.*allowed: list of {endpoint") as refused:
         Settings(mirror_destinations=[secret, entry])
     assert "secret" not in str(refused.value)
 
@@ -384,7 +384,7 @@ def test_a_text_that_is_no_json_does_not_show_the_keys_either(monkeypatch: pytes
 
 
 def test_a_pattern_that_is_no_regular_expression_is_refused() -> None:
-    with pytest.raises(SettingsError, match="redact_patterns.*list of regular expressions"):
+    with pytest.raises(SettingsError, match=r"redact_patterns.*list of regular expressions"):
         Settings(redact_patterns=["fine", "("])
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from sys import getsizeof
 from typing import Any
 
+from opentelemetry.sdk.trace import Event as SdkEvent
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind
@@ -58,20 +59,26 @@ class LightSpan:
         self.end_ns: int = span.end_time or self.start_ns
         self.scope: InstrumentationScope | None = span.instrumentation_scope
         self.attributes = attributes
-        self.links: tuple[tuple[SpanContext, Mapping[str, Any]], ...] = tuple(
-            (link.context, link.attributes or {}) for link in span.links
+        links, events = span.links, span.events
+        self.links: tuple[tuple[SpanContext, Mapping[str, Any]], ...] = (
+            tuple((link.context, link.attributes or {}) for link in links) if links else ()
         )
-        self.events: list[Event] = [
-            (event.name, event.timestamp, {k: v for k, v in (event.attributes or {}).items() if k not in names.CONTENT})
-            for event in span.events
-        ]
+        self.events: list[Event] = [_light_event(event) for event in events] if events else []
         status = span.status
         description = status.description
         if description and description != attributes.get(names.ERROR_TYPE):
             description = None  # only the category is no payload
         self.status: tuple[int, str | None] = (status.status_code.value, description)
-        self.size = SPAN_BYTES + size(attributes) + sum(size(event[2]) + ATTRIBUTE_BYTES for event in self.events)
-        self.size += sum(size(link[1]) + ATTRIBUTE_BYTES for link in self.links)
+        self.size = SPAN_BYTES + size(attributes)
+        if events:
+            self.size += sum(size(event[2]) + ATTRIBUTE_BYTES for event in self.events)
+        if links:
+            self.size += sum(size(link[1]) + ATTRIBUTE_BYTES for link in self.links)
+
+
+def _light_event(event: SdkEvent) -> Event:
+    attributes = {key: value for key, value in (event.attributes or {}).items() if key not in names.CONTENT}
+    return event.name, event.timestamp, attributes
 
 
 def light_copy(
@@ -123,7 +130,8 @@ def size(attributes: Mapping[str, Any]) -> int:
     total = ATTRIBUTE_BYTES * len(attributes)
     for value in attributes.values():
         if isinstance(value, (str, bytes)):
-            total += getsizeof(value)
+            if len(value) > ATTRIBUTE_BYTES // 2:  # a short one is in its attribute's share
+                total += getsizeof(value)
         elif isinstance(value, (tuple, list)):
             total += sum(map(getsizeof, value))
     return total

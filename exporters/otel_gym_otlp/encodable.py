@@ -38,6 +38,18 @@ def value(of: Any) -> Any:
     return None if of is None else text(str(of))
 
 
-def attributes(of: Mapping[str, Any]) -> dict[str, Any]:
+def attributes(of: dict[str, Any]) -> dict[str, Any]:
     """All of them, encodable; those that are nothing left out."""
+    if all(map(str.isascii, of)) and all(map(_is_plain, of.values())):
+        return of  # as it is nearly always
     return {text(key): made for key, item in of.items() if (made := value(item)) is not None}
+
+
+def _is_plain(of: Any) -> bool:
+    """Whether a value is encodable as it is, as far as that is quick to say."""
+    kind = type(of)
+    if kind is str:
+        return str.isascii(of)
+    if kind is int:
+        return of in _INT64
+    return kind is bool or kind is float or (kind is tuple and all(type(item) is str and item.isascii() for item in of))

@@ -64,12 +64,24 @@ def _any_value(value: Any) -> bytes:
 
 def _attributes(tag: bytes, attributes: Mapping[str, Any]) -> list[bytes]:
     """`repeated KeyValue` under this tag."""
-    out: list[bytes] = []
-    for key, value in attributes.items():
-        head, data = _key(key), _any_value(value)
-        size = varint(len(data))
-        out += (tag, varint(len(head) + len(size) + len(data)), head, size, data)
-    return out
+    return [
+        _known_pair(tag, key, value)
+        if type(value) in _OFTEN_THE_SAME and (type(value) is not str or len(value) <= _SHORT)
+        else _pair(tag, key, value)
+        for key, value in attributes.items()
+    ]
+
+
+def _pair(tag: bytes, key: str, value: Any) -> bytes:
+    head, data = _key(key), _any_value(value)
+    size = varint(len(data))
+    return b"".join((tag, varint(len(head) + len(size) + len(data)), head, size, data))
+
+
+_OFTEN_THE_SAME = frozenset({str, int, bool})
+_SHORT = 24  # ids, which never come again, are longer
+# Most values of a server's spans are those of the span before. Typed: 1 and True are not the same on the wire.
+_known_pair = lru_cache(maxsize=8192, typed=True)(_pair)
 
 
 def _flags(context: SpanContext | None) -> int:
@@ -148,7 +160,7 @@ class Envelope:
     """What stands around the spans in a request: resource and instrumentation scope, encoded once."""
 
     def __init__(self, resource: Resource, scope: InstrumentationScope | None) -> None:
-        encoded = _attributes(b"\x0a", encodable.attributes(resource.attributes))
+        encoded = _attributes(b"\x0a", encodable.attributes(dict(resource.attributes)))
         self._resource = _field(b"\x0a", b"".join(encoded))
         self._resource_schema = _field(b"\x1a", resource.schema_url.encode()) if resource.schema_url else b""
         inner = b""

@@ -43,17 +43,16 @@ def response_facts(response: Mapping[str, Any]) -> dict[str, AttributeValue]:
 
 def finish_reasons(response: Mapping[str, Any]) -> tuple[str, ...]:
     """Why each answer ended: the one answer, else every choice in order; empty where nothing says so."""
+    reason = searched(response.get("stop_reason"))
+    if reason is not None:
+        return (reason,)
     choices = response.get("choices")
-    of_choices = (
-        choice.get("finish_reason")
-        for choice in (choices if isinstance(choices, list) else ())
-        if isinstance(choice, Mapping)
-    )
-    for reasons in ((response.get("stop_reason"),), of_choices, (_reason_of_status(response),)):
-        found = tuple(reason for reason in map(searched, reasons) if reason is not None)
-        if found:
+    if isinstance(choices, list):
+        given = [choice.get("finish_reason") for choice in choices if isinstance(choice, (dict, Mapping))]
+        if found := tuple(reason for reason in map(searched, given) if reason is not None):
             return found
-    return ()
+    reason = searched(_reason_of_status(response))
+    return () if reason is None else (reason,)
 
 
 def _reason_of_status(response: Mapping[str, Any]) -> Any:

@@ -19,6 +19,8 @@ def searched(value: Any) -> str | None:
     """A text that says something, short enough to be found by a backend."""
     if not isinstance(value, str) or not value:
         return None
+    if len(value) <= LONGEST_SEARCHED and value.isascii():
+        return value
     return json_text.mend_surrogates(value[: LONGEST_SEARCHED + 1])[:LONGEST_SEARCHED]
 
 

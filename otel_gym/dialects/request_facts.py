@@ -5,7 +5,7 @@ Source: the trace specification's table, row "request".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from otel_gym import semconv
@@ -13,13 +13,14 @@ from otel_gym.dialects.attribute_values import number, searched, whole
 from otel_gym.semconv import AttributeValue
 from otel_gym_jsonl import json_text
 
-_NUMBERS: Final = {
-    "temperature": semconv.REQUEST_TEMPERATURE,
-    "top_p": semconv.REQUEST_TOP_P,
-    "frequency_penalty": semconv.REQUEST_FREQUENCY_PENALTY,
-    "presence_penalty": semconv.REQUEST_PRESENCE_PENALTY,
+_SAMPLING: Final[dict[str, tuple[str, Callable[[Any], int | float | None]]]] = {
+    "temperature": (semconv.REQUEST_TEMPERATURE, number),
+    "top_p": (semconv.REQUEST_TOP_P, number),
+    "frequency_penalty": (semconv.REQUEST_FREQUENCY_PENALTY, number),
+    "presence_penalty": (semconv.REQUEST_PRESENCE_PENALTY, number),
+    "top_k": (semconv.REQUEST_TOP_K, whole),
+    "seed": (semconv.REQUEST_SEED, whole),
 }
-_WHOLES: Final = {"top_k": semconv.REQUEST_TOP_K, "seed": semconv.REQUEST_SEED}
 # Only words that providers define: what else a client may write there is payload, and a token budget is no level.
 _LEVELS: Final = frozenset({"none", "minimal", "low", "medium", "high", "xhigh", "max"})
 _EFFORT_HOLDERS: Final = ("reasoning", "output_config", "thinking")
@@ -31,18 +32,23 @@ def settings_of(request: Mapping[str, Any], *, max_tokens: tuple[str, ...]) -> d
     Args:
         max_tokens: keys under which the API keeps the bound of the answer, the first that holds one counts.
     """
-    facts: dict[str, AttributeValue | None] = {
-        semconv.OPERATION_NAME: semconv.CHAT,
-        semconv.REQUEST_MODEL: searched(request.get("model")),
-        semconv.REQUEST_MAX_TOKENS: next(
-            (bound for key in max_tokens if (bound := whole(request.get(key))) is not None), None
-        ),
-        semconv.REQUEST_STREAM: True if request.get("stream") is True else None,
-        semconv.REQUEST_REASONING_LEVEL: reasoning_level(request),
-    }
-    facts.update((name, number(request.get(key))) for key, name in _NUMBERS.items())
-    facts.update((name, whole(request.get(key))) for key, name in _WHOLES.items())
-    return known(facts)
+    facts: dict[str, AttributeValue] = {semconv.OPERATION_NAME: semconv.CHAT}
+    model = searched(request.get("model"))
+    if model is not None:
+        facts[semconv.REQUEST_MODEL] = model
+    for key in max_tokens:
+        if key in request and (bound := whole(request[key])) is not None:
+            facts[semconv.REQUEST_MAX_TOKENS] = bound
+            break
+    if request.get("stream") is True:
+        facts[semconv.REQUEST_STREAM] = True
+    level = reasoning_level(request)
+    if level is not None:
+        facts[semconv.REQUEST_REASONING_LEVEL] = level
+    for key, (name, read) in _SAMPLING.items():
+        if key in request and (value := read(request[key])) is not None:
+            facts[name] = value
+    return facts
 
 
 def known(facts: Mapping[str, AttributeValue | None]) -> dict[str, AttributeValue]:
@@ -52,12 +58,15 @@ def known(facts: Mapping[str, AttributeValue | None]) -> dict[str, AttributeValu
 
 def reasoning_level(request: Mapping[str, Any]) -> str | None:
     """The effort asked for: `reasoning_effort`, `reasoning.effort`, `output_config.effort`, `thinking.effort`."""
-    efforts = [request.get("reasoning_effort")]
+    effort = request.get("reasoning_effort")
+    if isinstance(effort, str) and effort in _LEVELS:
+        return effort
     for key in _EFFORT_HOLDERS:
-        holder = request.get(key)
-        if isinstance(holder, Mapping):
-            efforts.append(holder.get("effort"))
-    return next((effort for effort in efforts if isinstance(effort, str) and effort in _LEVELS), None)
+        if key in request and isinstance(holder := request[key], Mapping):
+            effort = holder.get("effort")
+            if isinstance(effort, str) and effort in _LEVELS:
+                return effort
+    return None
 
 
 def stop_sequences(request: Mapping[str, Any]) -> tuple[str, ...] | None:

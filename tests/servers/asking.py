@@ -15,6 +15,8 @@ from openai import OpenAI
 ROOT = Path(__file__).resolve().parents[2]
 HI: Any = [{"role": "user", "content": "hi"}]
 TOKENS = 8
+SECONDS_TO_START = 240.0
+"""Of a server that imports some GB, for the first time perhaps."""
 
 Ask = Callable[[str, str, str, bool], None]
 """Base URL of a rollout without the API's version, key, model, whether to ask for a stream."""

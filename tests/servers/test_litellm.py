@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.servers.asking import ASK, outside, program, status
+from tests.servers.asking import ASK, SECONDS_TO_START, outside, program, status
 from tests.servers.processes import Served, listening, wait_until
 
 pytestmark = [pytest.mark.servers_real, pytest.mark.xdist_group("litellm")]
@@ -46,12 +46,12 @@ def proxy(request: pytest.FixtureRequest, served: Served, tmp_path_factory: pyte
     if before != RUN:
         exporters = {f"OTEL_{signal}_EXPORTER": "none" for signal in ("TRACES", "METRICS", "LOGS")}
         variables |= {"OTEL_GYM_MODEL_CALL_CAPTURE_DIR": str(directory / "captures"), **exporters}
-    with listening(command, directory / "server.log", variables, launcher) as port:
+    with listening(command, directory / "server.log", variables, launcher, SECONDS_TO_START) as port:
 
         def is_up() -> bool:
             return httpx.get(f"http://127.0.0.1:{port}/health/liveliness", trust_env=False).status_code == 200
 
-        wait_until(is_up, 60)
+        wait_until(is_up, SECONDS_TO_START)
         yield Served({"litellm": port}, directory / "captures")
     assert int(before == RUN) == (directory / "server.log").read_text(errors="replace").count("otel-gym: ")
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.servers.asking import ASK, ROOT, outside, program, status
+from tests.servers.asking import ASK, ROOT, SECONDS_TO_START, outside, program, status
 from tests.servers.processes import Served, listening, wait_until
 
 pytestmark = [pytest.mark.servers_real, pytest.mark.xdist_group("transformers")]
@@ -19,7 +19,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Its directory, which is its name too."""
     directory = str(tmp_path_factory.mktemp("model"))
     script = str(ROOT / "tests" / "servers" / "make_tiny_model.py")
-    subprocess.run([program("transformers", "python"), script, directory], check=True, timeout=120)
+    subprocess.run([program("transformers", "python"), script, directory], check=True, timeout=SECONDS_TO_START)
     return directory
 
 
@@ -29,12 +29,12 @@ def server(model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
     command = [program("transformers", "transformers"), "serve", model, "--host", "127.0.0.1", "--port", "{port}"]
     command += ["--device", "cpu", "--dtype", "bfloat16"]
     launcher = [program("transformers", "otel-gym"), "run", "--capture-dir", str(directory / "captures"), "--"]
-    with listening(command, directory / "server.log", outside(), launcher) as port:
+    with listening(command, directory / "server.log", outside(), launcher, SECONDS_TO_START) as port:
 
         def is_up() -> bool:
             return httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False).status_code == 200
 
-        wait_until(is_up, 60)
+        wait_until(is_up, SECONDS_TO_START)
         yield Served({"transformers": port}, directory / "captures")
     assert 1 == (directory / "server.log").read_text(errors="replace").count("otel-gym: ")
 
