@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from otel_gym.content_encoding import decode
 
+CRUMB_BYTES = 1 << 10
+FULL_BYTES = 1 << 16
+
 
 class Body:
     """Pieces of a body as they pass by.
@@ -18,11 +21,12 @@ class Body:
         too_large: the body, or what it decodes to, exceeds the limit: it is not in the record as it should be.
     """
 
-    __slots__ = ("_pieces", "encoding", "limit", "size", "too_large")
+    __slots__ = ("_crumbs", "_pieces", "encoding", "limit", "size", "too_large")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._pieces: list[bytes] = []
+        self._crumbs = bytearray()  # small pieces, which as objects of their own would cost many times their size
         self.size = 0
         self.encoding = ""
         self.too_large = False
@@ -36,14 +40,26 @@ class Body:
         if self.size > self.limit:
             self.too_large = True
             self._pieces.clear()
-        elif piece:
+            self._crumbs.clear()
+        elif len(piece) < CRUMB_BYTES:
+            self._crumbs += piece
+            if len(self._crumbs) >= FULL_BYTES:
+                self._gather()
+        else:
+            self._gather()
             self._pieces.append(bytes(piece))
+
+    def _gather(self) -> None:
+        if self._crumbs:
+            self._pieces.append(bytes(self._crumbs))
+            self._crumbs.clear()
 
     def take(self) -> bytes:
         """The body, decoded when its encoding is known, and given up here.
 
         Empty when it was too large; as it came when only what it decodes to is.
         """
+        self._gather()
         pieces, self._pieces = self._pieces, []
         if not self.encoding:
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from otel_gym.asgi import Message, Receive, Scope, Send
 from otel_gym.calls import Call
+from otel_gym.content_encoding import encoding_of
 from otel_gym.correlation import Route
 from otel_gym.metrics import instruments
 from otel_gym.passing_stream import PassingStream
@@ -69,6 +70,7 @@ class Exchange:
         self._state = State.OPEN
         self._held: deque[Message] = deque()
         self._held_bytes = 0
+        self._to_come: int | None = None  # bytes of a body whose length was announced
         self._stream: PassingStream | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._durable: Durable | None = None
@@ -93,7 +95,11 @@ class Exchange:
             if message["type"] == "http.response.body":
                 await self._send_body(stream, message)
             elif message["type"] == "http.response.start":
-                await self._send(self._start(message))
+                message = self._start(message)
+                if self._to_come == 0:  # the client sees the end of the answer with its head
+                    self._hold_the_end(dict(message))
+                else:
+                    await self._send(message)
             else:
                 await self._send(message)
         elif self._state is State.FREE:
@@ -125,12 +131,15 @@ class Exchange:
         if not isinstance(headers, (list, tuple)):  # any iterable will do, and some can be gone through only once
             headers = list(headers)
             message = {**message, "headers": headers}
-        encoding = _first(headers, b"content-encoding").decode("latin-1")
+        encoding = encoding_of(headers)
         media_type = _first(headers, b"content-type").partition(b";")[0].strip().lower()
         call.is_stream = media_type == b"text/event-stream"
         call.response.encoding = encoding
         if call.is_stream:
             self._stream = PassingStream(call.dialect, encoding, call.first_token, call.response.limit)
+        else:
+            length = _first(headers, b"content-length")
+            self._to_come = int(length) if length.isdigit() and len(length) < 19 else None
         return message if self._route is None else redirected(self.scope, self._route, message)
 
     async def _send_body(self, stream: PassingStream | None, message: Message) -> None:
@@ -141,19 +150,29 @@ class Exchange:
                 if verdict is None:
                     verdict = await stream.judged()
                 if verdict:
-                    self._held_since = time.perf_counter()
                     self._call.terminal = stream.terminal
                     self._state = State.HOLDING
-            elif self._call.latency_ttft_ms is None:
-                self._call.first_token()
+            else:
+                if self._call.latency_ttft_ms is None:
+                    self._call.first_token()
+                if self._to_come is not None:
+                    self._to_come -= len(body)
         if not message.get("more_body", False):
             self._held.append(message)
             await self._end()
-        elif self._state is State.OPEN:
-            await self._send(message)
+        elif self._state is State.HOLDING or (self._to_come is not None and self._to_come <= 0):
+            self._hold_the_end({**message, "body": body})
         else:
-            self._held.append({**message, "body": body})
-            self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._linger)
+            await self._send(message)
+
+    def _hold_the_end(self, message: Message) -> None:
+        """What the client takes for the end: a terminal event, or the last byte of the length that was announced."""
+        self._held.append(message)
+        self._held_since = time.perf_counter()
+        self._state = State.HOLDING
+        if self._stream is None:
+            self._call.ended = True
+        self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._linger)
 
     def _keep(self, message: Message) -> bytes:
         body = message.get("body", b"")

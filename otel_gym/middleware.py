@@ -9,6 +9,7 @@ from typing import Final
 from otel_gym import correlation
 from otel_gym.asgi import ROUTE, TAKEN, App, Message, Receive, Scope, Send
 from otel_gym.calls import Call
+from otel_gym.content_encoding import encoding_of
 from otel_gym.correlation import Route
 from otel_gym.dialects import DIALECTS, Dialect
 from otel_gym.errors import OtelGymError
@@ -193,8 +194,7 @@ def _read_headers(scope: Scope, call: Call) -> None:
         lowered = name.lower()
         if lowered == b"x-session-id":
             sessions.add(bytes(value))
-        elif lowered == b"content-encoding":
-            call.request.encoding = value.decode("latin-1")
+    call.request.encoding = encoding_of(scope.get("headers", ()))
     sessions.discard(b"")
     if len(sessions) == 1:
         call.client_session_id = sessions.pop().decode("latin-1")

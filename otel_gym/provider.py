@@ -251,4 +251,3 @@ def _close_mirrors() -> None:
 
 
 atexit.register(_close_mirrors)
-

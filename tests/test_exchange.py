@@ -111,6 +111,42 @@ async def test_a_last_message_ends_the_call_though_the_application_goes_on(captu
     assert answer("chat", "hi") == json.loads(last["body"])
 
 
+@pytest.mark.parametrize("status", [200, 404])
+async def test_the_announced_length_of_an_answer_is_its_end_too(capture: Capture, status: int) -> None:
+    """As behind Starlette's BaseHTTPMiddleware: the whole body with `more_body` true, an empty last message later."""
+    body = json.dumps(answer("chat", "hi")).encode()
+    start = {**OPEN, "status": status, "headers": [*JSON, (b"Content-Length", str(len(body)).encode())]}
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await saying(start, piece(body[:9]), piece(body[9:]))(scope, receive, send)
+        await asyncio.Event().wait()
+
+    async with capture.call(app) as call:
+        assert [start, piece(body[:9]), piece(body[9:])] == [await call.message() for _ in range(3)]
+        assert answer("chat", "hi") == capture.record()["response"]
+
+
+async def test_the_head_of_an_answer_without_a_body_waits_for_the_record(capture: Capture) -> None:
+    start = {"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"0")]}
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await saying(start)(scope, receive, send)
+        await asyncio.Event().wait()
+
+    async with capture.call(app) as call:
+        assert start == await call.message()
+        assert 401 == capture.record()["status_code"]
+
+
+@pytest.mark.parametrize("length", [b"", b"x", b"-1", b"9999", b"1, 1", b"9" * 5000])
+async def test_a_length_that_is_wrong_changes_nothing(capture: Capture, length: bytes) -> None:
+    body = json.dumps(answer("chat", "hi")).encode()
+    sent = [{**OPEN, "headers": [*JSON, (b"content-length", length)]}, piece(body), END]
+    async with capture.call(saying(*sent)) as call:
+        assert sent == await call.rest()
+    assert (answer("chat", "hi"), None) == (capture.record()["response"], capture.record()["error_category"])
+
+
 async def test_what_comes_after_the_last_message_goes_out_behind_it(capture: Capture) -> None:
     trailers = {"type": "http.response.trailers", "headers": [(b"x-checksum", b"1")], "more_trailers": False}
     sent = [{**OPEN, "trailers": True}, *map(piece, EVENTS), END, piece(b"more", False), trailers]

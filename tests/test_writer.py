@@ -237,3 +237,15 @@ def test_a_file_that_is_in_use_when_its_writer_retires_is_closed_all_the_same(di
     for thread in set(threading.enumerate()).difference(others):
         thread.join(PATIENCE_S)
     assert open_before == len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+
+def test_a_rollout_whose_marker_can_have_no_name_is_said_once_and_not_owed(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    longest = "r" * 241
+    writer = Writer(directory, threads=1)
+    told = submit(writer, longest, ValueError("no line"))
+    assert isinstance(told.result(PATIENCE_S), ValueError)
+    assert ([], True) == (writer.markers.owed, writer.drain(PATIENCE_S))
+    assert "too long for a marker" in caplog.text
+    writer.close()

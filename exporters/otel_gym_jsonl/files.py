@@ -30,6 +30,11 @@ def is_rollout_id(rollout_id: str) -> bool:
     return len(rollout_id) <= MAX_NAME_BYTES - len(CAPTURE_SUFFIX) and bool(_WRITABLE_ID.fullmatch(rollout_id))
 
 
+def has_marker_name(rollout_id: str) -> bool:
+    """Whether the marker's name fits too: it is five bytes longer than that of the capture file."""
+    return len(rollout_id) <= MAX_NAME_BYTES - len(MARKER_SUFFIX)
+
+
 def capture_path(directory: Path, rollout_id: str) -> Path:
     """Where the records of a rollout lie.
 
