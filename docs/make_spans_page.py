@@ -36,10 +36,6 @@ its SHA-256 (`ni:///sha-256;…`) instead of being repeated; the record holds it
 |---|---|
 {content}
 
-| event | meaning |
-|---|---|
-{events}
-
 ### Profiles
 
 A destination with the profile `phoenix` or `langfuse` gets these too:
@@ -70,7 +66,6 @@ def page() -> str:
         attributes=rows(item for item in semconv.SPAN_ATTRIBUTES.items() if item[0] not in content),
         content=rows(item for item in semconv.SPAN_ATTRIBUTES.items() if item[0] in content),
         profiles=rows(semconv.PROFILE_ATTRIBUTES.items()),
-        events=rows(semconv.EVENTS.items()),
         metrics="\n".join(
             f"| `{name}` | {metric.kind} | `{metric.unit}` | {metric.description} |"
             for name, metric in semconv.METRICS.items()

@@ -125,7 +125,7 @@ def _histogram(meter: metrics.Meter, name: str) -> metrics.Histogram:
         return meter.create_histogram(
             name, metric.unit, metric.description, explicit_bucket_boundaries_advisory=metric.boundaries
         )
-    except TypeError:  # before 1.29 nobody could advise
+    except TypeError:  # older APIs take no advice; there the user's views say it
         return meter.create_histogram(name, metric.unit, metric.description)
 
 

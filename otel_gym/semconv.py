@@ -168,13 +168,6 @@ PROFILE_ATTRIBUTES: Final[dict[str, str]] = {
 }
 """Name of each attribute that a destination's profile adds → which profile, and what it is."""
 
-CONTENT_EVENT: Final = "gen_ai.client.inference.operation.details"
-
-EVENTS: Final[dict[str, str]] = {
-    CONTENT_EVENT: "The content attributes of a call, where content is asked for as an event.",
-}
-"""Name of each event → what it means."""
-
 # ---------------------------------------------------------------------- metrics
 REQUEST_DURATION: Final = "gen_ai.server.request.duration"
 TIME_TO_FIRST_TOKEN: Final = "gen_ai.server.time_to_first_token"  # noqa: S105  (a metric's name)

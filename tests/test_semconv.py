@@ -127,15 +127,10 @@ def test_the_names_of_metric_attributes_do_not_change() -> None:
     assert METRIC_ATTRIBUTES == list(semconv.METRIC_ATTRIBUTES)
 
 
-def test_the_name_of_the_content_event_does_not_change() -> None:
-    assert ["gen_ai.client.inference.operation.details"] == list(semconv.EVENTS)
-
-
 def test_every_constant_stands_in_a_table_and_every_row_has_a_constant() -> None:
     tables = (
         semconv.SPAN_ATTRIBUTES,
         semconv.PROFILE_ATTRIBUTES,
-        semconv.EVENTS,
         semconv.METRICS,
         semconv.METRIC_ATTRIBUTES,
     )
@@ -146,7 +141,6 @@ def test_every_name_is_explained_in_one_line() -> None:
     meanings = [
         *semconv.SPAN_ATTRIBUTES.values(),
         *semconv.PROFILE_ATTRIBUTES.values(),
-        *semconv.EVENTS.values(),
         *semconv.METRIC_ATTRIBUTES.values(),
         *(metric.description for metric in semconv.METRICS.values()),
     ]
