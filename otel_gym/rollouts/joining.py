@@ -1,0 +1,167 @@
+"""The exact join of what an agent observed with what was captured: never a guess.
+
+Source: "Agent observations → trajectory → perf" of the rollout specification; the cases `attach-join-*` and
+`attach-compaction-*` of the conformance corpus.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+from otel_gym.rollouts.observations import AgentInvocation, AgentObservations, ContextCompaction
+from otel_gym.rollouts.references import Gap, ModelCallRef, name_of_call, once
+
+UNMATCHED = "model_call_reference_unmatched"
+AMBIGUOUS = "model_call_reference_ambiguous"
+CONFLICT = "model_call_reference_conflict"
+UNOWNED = "model_call_ownership_unavailable"
+
+_CAPTURE = "capture:"
+_BEFORE, _DURING, _AFTER = "before_model_call:", "model_calls:", "after_model_call:"
+
+Call = dict[str, Any]
+"""A call of the attachment, with the fields of a `ModelCallRecord`."""
+
+
+class CallIndex:
+    """Captured calls by the ids that references have; a reference is looked up in constant time."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self._by_id: dict[str, list[Call]] = defaultdict(list)
+        self._by_answer: dict[tuple[str, str], list[Call]] = defaultdict(list)
+        for call in calls:
+            if (call_id := call.get("model_call_id")) is not None:
+                self._by_id[call_id].append(call)
+            if (response_id := call.get("response_id")) is not None and (server := call.get("model_ref")) is not None:
+                self._by_answer[server.get("name"), response_id].append(call)
+
+    def matches(self, reference: ModelCallRef) -> list[Call]:
+        """The calls that agree with everything that the reference says; two of them when there are more."""
+        server = reference.model_ref and reference.model_ref.model_dump()
+        if reference.model_call_id is not None:
+            found = self._by_id.get(reference.model_call_id, [])
+        elif reference.model_ref is not None and reference.response_id is not None:
+            found = self._by_answer.get((reference.model_ref.name, reference.response_id), [])
+        else:
+            return []
+        return list(
+            islice(
+                (
+                    call
+                    for call in found
+                    if (server is None or call.get("model_ref") == server)
+                    and reference.response_id in (None, call.get("response_id"))
+                ),
+                2,
+            )
+        )
+
+
+def reference_to(call: Call) -> ModelCallRef | None:
+    """The reference that says everything known of a call; None where that would not be enough to find it."""
+    call_id, model_ref, response_id = call.get("model_call_id"), call.get("model_ref"), call.get("response_id")
+    if call_id is None and (model_ref is None or response_id is None):
+        return None
+    return ModelCallRef(model_call_id=call_id, model_ref=model_ref, response_id=response_id)
+
+
+def join(observations: AgentObservations, calls: Sequence[Call]) -> AgentObservations:
+    """The observations with every reference that names exactly one captured call completed.
+
+    Gaps of an earlier join are dropped, so that joining twice gives the same as joining once. Linear in calls and
+    references. What does not match stays as it was reported, with a gap: no match, several, a call that has another
+    owner already. Each captured call that no invocation owns is a gap too.
+    """
+    return _Join(observations, calls).result()
+
+
+class _Join:
+    def __init__(self, observations: AgentObservations, calls: Sequence[Call]) -> None:
+        self.observations = observations
+        self.calls = calls
+        self.index = CallIndex(calls)
+        self.owners: dict[int, str] = {}  # by identity: a call may have no id
+        self.gaps = [gap for gap in observations.gaps if not _of_an_earlier_join(gap)]
+
+    def result(self) -> AgentObservations:
+        joined = {
+            invocation.invocation_id: [self._own(invocation, reference) for reference in invocation.model_calls]
+            for invocation in self.observations.invocations
+        }
+        self._by_session(joined)
+        records: list[Any] = []
+        for record in self.observations.records:
+            if isinstance(record, AgentInvocation):
+                records.append(record.model_copy(update={"model_calls": joined[record.invocation_id]}))
+            elif isinstance(record, ContextCompaction):
+                records.append(self._compaction(record))
+            else:
+                records.append(record)
+        for call in self.calls:
+            if id(call) not in self.owners:
+                self._gap(UNOWNED, None, f"{_CAPTURE}{name_of_call(call)}:call_index={call.get('call_index')}")
+        return AgentObservations.model_construct(source=self.observations.source, records=records, gaps=once(self.gaps))
+
+    def _own(self, invocation: AgentInvocation, reference: ModelCallRef) -> ModelCallRef:
+        call = self._only_match(reference, invocation.invocation_id)
+        if call is None:
+            return reference
+        if id(call) in self.owners:
+            self._gap(CONFLICT, invocation.invocation_id, name_of_call(call))
+            return reference
+        self.owners[id(call)] = invocation.invocation_id
+        return reference_to(call) or reference
+
+    def _by_session(self, joined: dict[str, list[ModelCallRef]]) -> None:
+        """A call whose client called its session by the id of an invocation is a call of that invocation."""
+        said = {invocation_id: {ref.model_dump_json() for ref in refs} for invocation_id, refs in joined.items()}
+        for call in self.calls:
+            invocation_id = call.get("client_session_id")
+            reference = reference_to(call)
+            if invocation_id not in joined or reference is None:
+                continue
+            owner = self.owners.setdefault(id(call), invocation_id)
+            if reference.model_dump_json() not in said[invocation_id]:
+                joined[invocation_id].append(reference)
+            if owner != invocation_id:
+                self._gap(CONFLICT, invocation_id, name_of_call(call))
+
+    def _compaction(self, record: ContextCompaction) -> ContextCompaction:
+        owner = record.invocation_id
+        during = [self._of(owner, reference, _DURING) for reference in record.model_calls]
+        before = record.before_model_call and self._of(owner, record.before_model_call, _BEFORE)
+        after = record.after_model_call and self._of(owner, record.after_model_call, _AFTER)
+        return record.model_copy(update={"before_model_call": before, "model_calls": during, "after_model_call": after})
+
+    def _of(self, invocation_id: str, reference: ModelCallRef, place: str) -> ModelCallRef:
+        """A reference of a compaction: its calls belong to its invocation, those around it to nobody else."""
+        call = self._only_match(reference, invocation_id, place)
+        if call is None:
+            return reference
+        owner = self.owners.get(id(call))
+        if owner is None and place == _DURING:
+            self._gap(UNOWNED, invocation_id, place + name_of_call(call))
+            return reference
+        if owner not in (None, invocation_id):
+            self._gap(CONFLICT, invocation_id, place + name_of_call(call))
+            return reference
+        return reference_to(call) or reference
+
+    def _only_match(self, reference: ModelCallRef, invocation_id: str, place: str = "") -> Call | None:
+        found = self.index.matches(reference)
+        if len(found) == 1:
+            return found[0]
+        self._gap(AMBIGUOUS if found else UNMATCHED, invocation_id, place + reference.name)
+        return None
+
+    def _gap(self, code: str, invocation_id: str | None, detail: str) -> None:
+        self.gaps.append(Gap(code=code, invocation_id=invocation_id, detail=detail))
+
+
+def _of_an_earlier_join(gap: Gap) -> bool:
+    if gap.code == UNOWNED:
+        return (gap.detail or "").startswith((_CAPTURE, _DURING))
+    return gap.code in (UNMATCHED, AMBIGUOUS, CONFLICT)
