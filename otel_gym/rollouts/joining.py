@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 
 from otel_gym.rollouts.observations import AgentInvocation, AgentObservations, ContextCompaction
-from otel_gym.rollouts.references import Gap, ModelCallRef, name_of_call, once
+from otel_gym.rollouts.references import Gap, ModelCallRef, ModelRef, name_of_call, once
 
 UNMATCHED = "model_call_reference_unmatched"
 AMBIGUOUS = "model_call_reference_ambiguous"
@@ -24,6 +24,9 @@ _BEFORE, _DURING, _AFTER = "before_model_call:", "model_calls:", "after_model_ca
 
 Call = dict[str, Any]
 """A call of the attachment, with the fields of a `ModelCallRecord`."""
+
+Reference = dict[str, Any]
+"""A `ModelCallRef` as a dictionary: `model_call_id`, `model_ref`, `response_id`."""
 
 
 class CallIndex:
@@ -38,34 +41,30 @@ class CallIndex:
             if (response_id := call.get("response_id")) is not None and (server := call.get("model_ref")) is not None:
                 self._by_answer[server.get("name"), response_id].append(call)
 
-    def matches(self, reference: ModelCallRef) -> list[Call]:
+    def matches(self, reference: Reference) -> list[Call]:
         """The calls that agree with everything that the reference says; two of them when there are more."""
-        server = reference.model_ref and reference.model_ref.model_dump()
-        if reference.model_call_id is not None:
-            found = self._by_id.get(reference.model_call_id, [])
-        elif reference.model_ref is not None and reference.response_id is not None:
-            found = self._by_answer.get((reference.model_ref.name, reference.response_id), [])
+        call_id, server, response_id = reference["model_call_id"], reference["model_ref"], reference["response_id"]
+        if call_id is not None:
+            found = self._by_id.get(call_id, [])
+        elif server is not None and response_id is not None:
+            found = self._by_answer.get((server["name"], response_id), [])
         else:
             return []
-        return list(
-            islice(
-                (
-                    call
-                    for call in found
-                    if (server is None or call.get("model_ref") == server)
-                    and reference.response_id in (None, call.get("response_id"))
-                ),
-                2,
-            )
+        agreeing = (
+            call
+            for call in found
+            if (server is None or call.get("model_ref") == server)
+            and (response_id is None or call.get("response_id") == response_id)
         )
+        return list(islice(agreeing, 2))
 
 
-def reference_to(call: Call) -> ModelCallRef | None:
+def reference_to(call: Call) -> Reference | None:
     """The reference that says everything known of a call; None where that would not be enough to find it."""
-    call_id, model_ref, response_id = call.get("model_call_id"), call.get("model_ref"), call.get("response_id")
-    if call_id is None and (model_ref is None or response_id is None):
+    call_id, server, response_id = call.get("model_call_id"), call.get("model_ref"), call.get("response_id")
+    if call_id is None and (server is None or response_id is None):
         return None
-    return ModelCallRef(model_call_id=call_id, model_ref=model_ref, response_id=response_id)
+    return {"model_call_id": call_id, "model_ref": server, "response_id": response_id}
 
 
 def join(observations: AgentObservations, calls: Sequence[Call]) -> AgentObservations:
@@ -113,19 +112,20 @@ class _Join:
             self._gap(CONFLICT, invocation.invocation_id, name_of_call(call))
             return reference
         self.owners[id(call)] = invocation.invocation_id
-        return reference_to(call) or reference
+        return _complete(call) or reference
 
     def _by_session(self, joined: dict[str, list[ModelCallRef]]) -> None:
         """A call whose client called its session by the id of an invocation is a call of that invocation."""
-        said = {invocation_id: {ref.model_dump_json() for ref in refs} for invocation_id, refs in joined.items()}
+        said: dict[str, set[str]] = {}
         for call in self.calls:
             invocation_id = call.get("client_session_id")
-            reference = reference_to(call)
-            if invocation_id not in joined or reference is None:
+            if invocation_id not in joined or (complete := _complete(call)) is None:
                 continue
+            if invocation_id not in said:
+                said[invocation_id] = {reference.model_dump_json() for reference in joined[invocation_id]}
             owner = self.owners.setdefault(id(call), invocation_id)
-            if reference.model_dump_json() not in said[invocation_id]:
-                joined[invocation_id].append(reference)
+            if complete.model_dump_json() not in said[invocation_id]:
+                joined[invocation_id].append(complete)
             if owner != invocation_id:
                 self._gap(CONFLICT, invocation_id, name_of_call(call))
 
@@ -148,10 +148,10 @@ class _Join:
         if owner not in (None, invocation_id):
             self._gap(CONFLICT, invocation_id, place + name_of_call(call))
             return reference
-        return reference_to(call) or reference
+        return _complete(call) or reference
 
     def _only_match(self, reference: ModelCallRef, invocation_id: str, place: str = "") -> Call | None:
-        found = self.index.matches(reference)
+        found = self.index.matches(reference.model_dump())
         if len(found) == 1:
             return found[0]
         self._gap(AMBIGUOUS if found else UNMATCHED, invocation_id, place + reference.name)
@@ -165,3 +165,13 @@ def _of_an_earlier_join(gap: Gap) -> bool:
     if gap.code == UNOWNED:
         return (gap.detail or "").startswith((_CAPTURE, _DURING))
     return gap.code in (UNMATCHED, AMBIGUOUS, CONFLICT)
+
+
+def _complete(call: Call) -> ModelCallRef | None:
+    reference = reference_to(call)
+    if reference is None:
+        return None
+    server = reference["model_ref"]
+    # What was captured has its types already: checked again, it would be a tenth of the cost of an attachment.
+    reference["model_ref"] = None if server is None else ModelRef.model_construct(**server)
+    return ModelCallRef.model_construct(**reference)

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from otel_gym.rollouts.joining import CallIndex
 from otel_gym.rollouts.observations import Count
-from otel_gym.rollouts.references import Evidence, ModelCallRef
+from otel_gym.rollouts.references import Evidence
 
 PERF_KEY = "ng_perf"
 
@@ -81,7 +81,7 @@ def _calls_of(trajectory: Mapping[str, Any], invocations: list[dict[str, Any]]) 
     found = {}
     for invocation in invocations:
         for reference in invocation["model_calls"]:
-            matches = index.matches(ModelCallRef.model_validate(reference))
+            matches = index.matches(reference)
             if len(matches) == 1:
                 call = matches[0]["call"]
                 found[id(call)] = call

@@ -50,7 +50,7 @@ def turns_of(
                 "reasoning_content": reasoning,
                 "resolved": None,
                 "step_count": steps[owner],
-                "model_calls": [] if reference is None else [reference.model_dump()],
+                "model_calls": [] if reference is None else [reference],
             }
         )
         steps[owner] += tool_calls
