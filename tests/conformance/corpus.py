@@ -12,7 +12,7 @@ from typing import Any
 from tests.conformance import run_cases
 
 HERE = Path(__file__).resolve().parent
-KINDS = ("exchange", "store_read", "clear", "correlation")
+KINDS = ("exchange", "store_read", "attach", "clear", "correlation")
 """The kinds that the adapter has functions for; the others belong to parts that are not built."""
 
 CONTRADICTED = {"correlation-explicit-invalid.p2": 25, "prefix-dots-in-id.p2": 24}
