@@ -117,6 +117,7 @@ class _Join:
     def _by_session(self, joined: dict[str, list[ModelCallRef]]) -> None:
         """A call whose client called its session by the id of an invocation is a call of that invocation."""
         said: dict[str, set[str]] = {}
+        places = {invocation_id: place for place, invocation_id in enumerate(joined)}
         for call in self.calls:
             invocation_id = call.get("client_session_id")
             if invocation_id not in joined or (complete := _complete(call)) is None:
@@ -124,7 +125,11 @@ class _Join:
             if invocation_id not in said:
                 said[invocation_id] = {reference.model_dump_json() for reference in joined[invocation_id]}
             owner = self.owners.setdefault(id(call), invocation_id)
-            if complete.model_dump_json() not in said[invocation_id]:
+            # Added is only what the next join reads as this one does: a reference that means a second call too would be
+            # ambiguous to it, and one that stands before the owner's would take the call away from the owner.
+            unique = len(self.index.matches(complete.model_dump())) == 1
+            after_owner = places[owner] <= places[invocation_id]
+            if unique and after_owner and complete.model_dump_json() not in said[invocation_id]:
                 joined[invocation_id].append(complete)
             if owner != invocation_id:
                 self._gap(CONFLICT, invocation_id, name_of_call(call))

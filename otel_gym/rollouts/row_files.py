@@ -9,7 +9,7 @@ import json
 import os
 import secrets
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,7 +55,7 @@ def attach_file(
     totals: Totals,
     *,
     include_payloads: bool = True,
-) -> Iterator[Damage]:
+) -> Generator[Damage, None, None]:
     """Write `target`, the rows of `source` with their attachments, and yield each line that is carried over unchanged.
 
     A row keeps the bytes of everything but the attached keys. The target appears, or is replaced, when the iterator
@@ -81,7 +81,7 @@ def attach_file(
 
 
 def _attached(line: bytes, capture_dirs: Sequence[Path], totals: Totals, include_payloads: bool) -> bytes:
-    row = raw_rows.parse(line)
+    row = raw_rows.parse(line.rstrip())
     if maybe_rollout_id_from_run_body(row) is None:
         raise ValueError("it names no rollout: _ng_task_index and _ng_rollout_index, or _ng_rollout_id, are missing")
     perf = row.get(PERF_KEY)
@@ -100,7 +100,7 @@ def _why(error: ValueError) -> str:
     if isinstance(error, InvalidRolloutIdError):
         return f"its rollout id is {error.rollout_id!r}, which cannot name a capture file"
     if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg} at character {error.pos + 1:,}"
+        return f"{error.msg.removesuffix(' at')} at character {error.pos + 1:,}"
     if isinstance(error, UnicodeDecodeError):
         return f"byte {error.start + 1:,} is no UTF-8"
     return str(error)
