@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -178,5 +179,10 @@ def _complete(call: Call) -> ModelCallRef | None:
         return None
     server = reference["model_ref"]
     # What was captured has its types already: checked again, it would be a tenth of the cost of an attachment.
-    reference["model_ref"] = None if server is None else ModelRef.model_construct(**server)
+    reference["model_ref"] = None if server is None else _server(server["type"], server["name"])
     return ModelCallRef.model_construct(**reference)
+
+
+@lru_cache(maxsize=256)
+def _server(kind: Any, name: str) -> ModelRef:
+    return ModelRef.model_construct(type=kind, name=name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from otel_gym.rollouts.references import Evidence, Gap, ModelCallRef
 
@@ -93,7 +93,12 @@ class ContextCompaction(Evidence):
 
 
 class SandboxObservation(Evidence):
-    """What a sandbox did, over its whole life."""
+    """What a sandbox did, over its whole life.
+
+    The reference knows further fields, of resource usage, whose names are not public: what a harness reports is kept.
+    """
+
+    model_config = ConfigDict(extra="allow")
 
     kind: Literal["sandbox"] = "sandbox"
     role: str | None = None

@@ -40,8 +40,8 @@ def parse(line: bytes) -> dict[str, Any]:
     return row
 
 
-def replace(line: bytes, changed: Mapping[str, Any]) -> bytes:
-    """The line with these keys set; a key that is new comes last. Everything else keeps its bytes.
+def replace(line: bytes, changed: Mapping[str, Any]) -> list[bytes]:
+    """The line with these keys set, in pieces; a key that is new comes last. Everything else keeps its bytes.
 
     Raises:
         ValueError: the line is no JSON object, or a value cannot be written as JSON.
@@ -62,7 +62,7 @@ def replace(line: bytes, changed: Mapping[str, Any]) -> bytes:
         pieces.append((b"," if found else b"") + b",".join(added))
         at = end
     pieces.append(text[at:].encode())
-    return b"".join(pieces)
+    return pieces
 
 
 def encode(value: Any) -> bytes:

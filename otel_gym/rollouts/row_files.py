@@ -74,13 +74,13 @@ def attach_file(
                 continue
             totals.rows += 1
             try:
-                out.write(_attached(line, capture_dirs, totals, include_payloads))
+                out.writelines(_attached(line, capture_dirs, totals, include_payloads))
             except ValueError as exc:
                 out.write(line)
                 yield Damage(number, _why(exc))
 
 
-def _attached(line: bytes, capture_dirs: Sequence[Path], totals: Totals, include_payloads: bool) -> bytes:
+def _attached(line: bytes, capture_dirs: Sequence[Path], totals: Totals, include_payloads: bool) -> list[bytes]:
     row = raw_rows.parse(line.rstrip())
     if maybe_rollout_id_from_run_body(row) is None:
         raise ValueError("it names no rollout: _ng_task_index and _ng_rollout_index, or _ng_rollout_id, are missing")
@@ -88,12 +88,12 @@ def _attached(line: bytes, capture_dirs: Sequence[Path], totals: Totals, include
     latency = perf.get("total_latency_ms") if isinstance(perf, dict) else None
     result = attach(row, row, capture_dirs, include_payloads=include_payloads, rollout_latency_ms=latency)
     changed = {key: result[key] for key in ATTACHED_KEYS if key in result and result[key] is not row.get(key)}
-    line = raw_rows.replace(line, changed)
+    pieces = raw_rows.replace(line, changed)
     capture: dict[str, Any] = result[CAPTURE_KEY]
     totals.attached += 1
     totals.calls += len(capture["calls"])
     totals.gaps.update({gap["code"] for gap in capture.get("gaps", ())})
-    return line
+    return pieces
 
 
 def _why(error: ValueError) -> str:

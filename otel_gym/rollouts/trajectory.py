@@ -53,8 +53,8 @@ class TrajectoryModelCall(Evidence):
     duration_ms: Milliseconds | None = None
     request: Any = None
     response: Any = None
-    response_metadata: ResponseMetadata = ResponseMetadata()
-    token_stats: TokenStats = TokenStats()
+    response_metadata: ResponseMetadata = Field(default_factory=ResponseMetadata)
+    token_stats: TokenStats = Field(default_factory=TokenStats)
 
 
 class TrajectoryToolCall(ToolCallObservation):

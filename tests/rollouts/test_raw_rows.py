@@ -49,8 +49,8 @@ def test_only_the_changed_values_have_other_bytes(
     known = any(key == '"ng_perf"' for _, key, *_ in members)
     changed = {"ng_perf": {"num_turns": 1}, "ng_trajectory": [1]}
     added = '"ng_trajectory":[1]' if known else '"ng_perf":{"num_turns":1},"ng_trajectory":[1]'
-    assert row('{"num_turns":1}', added) == raw_rows.replace(line, changed)
-    assert line == raw_rows.replace(line, {})
+    assert row('{"num_turns":1}', added) == b"".join(raw_rows.replace(line, changed))
+    assert line == b"".join(raw_rows.replace(line, {}))
 
 
 @pytest.mark.parametrize(
