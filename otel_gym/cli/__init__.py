@@ -26,7 +26,7 @@ __all__ = ["COMMANDS", "FAILED", "INTERRUPTED", "MISUSED", "main", "make_parser"
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
-COMMANDS = ("attach", "show", "verify")
+COMMANDS = ("attach", "collect", "show", "verify")
 
 
 class Command(Protocol):
@@ -70,7 +70,8 @@ def make_parser() -> argparse.ArgumentParser:
 def _parser_and_commands() -> tuple[argparse.ArgumentParser, dict[str, Command]]:
     parser = argparse.ArgumentParser(
         prog="otel-gym",
-        description="What the model calls of rollouts left on disk: look at it, check it, attach it to the rows.",
+        description="Collect rollouts of an agent; look at what their model calls left on disk, check it, attach it "
+        "to the rows.",
         epilog="exit codes: 0 complete, 1 something is missing, damaged or failed, 2 wrong usage or configuration, "
         "130 interrupted",
     )

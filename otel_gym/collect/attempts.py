@@ -45,6 +45,11 @@ class Attempts:
         sync_directory(self.path.parent)
         self._highest = attempt
 
+    def forget(self) -> None:
+        """A collection begins from nothing."""
+        self.path.unlink(missing_ok=True)
+        self._highest = -1
+
     def _read(self) -> int:
         try:
             highest = json.loads(self.path.read_bytes())["highest_attempt"]
