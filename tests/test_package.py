@@ -13,6 +13,7 @@ FRAMEWORKS_AND_CLIENTS = (
     "fastapi",
     "uvicorn",
     "httpx",
+    "httpx2",
     "requests",
     "aiohttp",
     "openai",
@@ -22,7 +23,7 @@ FRAMEWORKS_AND_CLIENTS = (
 HEAVY = ("pydantic", "opentelemetry.sdk", "portalocker", "zstandard")
 
 
-@pytest.mark.parametrize("package", ["otel_gym", "otel_gym_jsonl"])
+@pytest.mark.parametrize("package", ["otel_gym", "otel_gym.rollouts", "otel_gym_jsonl"])
 def test_each_exported_name_is_there_and_in_order(package: str) -> None:
     module = importlib.import_module(package)
     names = [name for name in module.__all__ if name != "__version__"]
@@ -36,6 +37,8 @@ def test_each_exported_name_is_there_and_in_order(package: str) -> None:
     ("code", "unwanted"),
     [
         ("import otel_gym", (*FRAMEWORKS_AND_CLIENTS, *HEAVY)),
+        ("import otel_gym.rollouts", (*FRAMEWORKS_AND_CLIENTS, *HEAVY)),
+        ("from otel_gym.rollouts import *", FRAMEWORKS_AND_CLIENTS),
         ("import otel_gym_jsonl", (*FRAMEWORKS_AND_CLIENTS, *HEAVY)),
         ("from otel_gym import CaptureMiddleware, Settings, instrument", FRAMEWORKS_AND_CLIENTS),
         ("from otel_gym_jsonl import CaptureStore, JsonlSpanExporter, ModelCallRecord", FRAMEWORKS_AND_CLIENTS),

@@ -109,8 +109,10 @@ class _Join:
         call = self._only_match(reference, invocation.invocation_id)
         if call is None:
             return reference
-        if id(call) in self.owners:
-            self._gap(CONFLICT, invocation.invocation_id, name_of_call(call))
+        if (owner := self.owners.get(id(call))) is not None:
+            named_by_session = owner != invocation.invocation_id == call.get("client_session_id")
+            if not named_by_session:  # else the gap is told where sessions are looked at, in the same order every time
+                self._gap(CONFLICT, invocation.invocation_id, name_of_call(call))
             return reference
         self.owners[id(call)] = invocation.invocation_id
         return _complete(call) or reference

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -129,3 +133,32 @@ def test_an_attached_file_can_be_attached_again(tmp_path: Path) -> None:
     calls: list[Any] = [row["ng_trajectory"]["model_calls"] for row in (first, second)]
     assert calls[0] == calls[1]
     assert first["ng_model_call_capture"] == second["ng_model_call_capture"]
+
+
+def test_memory_does_not_grow_with_the_number_of_rows(tmp_path: Path) -> None:
+    for number in range(400):
+        capture(tmp_path, f"{number}-0", record(), record())
+    peaks = []
+    for rows in (40, 40, 400):  # the first run also pays for what is made once
+        source = tmp_path / f"{rows}.jsonl"
+        source.write_text("\n".join(map(line, range(rows))))
+        tracemalloc.start()
+        run(source, tmp_path / "out.jsonl", tmp_path)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[2] < 1.5 * peaks[1]
+
+
+@pytest.mark.servers
+def test_a_killed_command_leaves_no_output(tmp_path: Path) -> None:
+    capture(tmp_path, "0-0", *[record() for _ in range(200)])
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text(f"{line(0)}\n" * 2000)
+    command = [sys.executable, "-m", "otel_gym", "attach", str(source)]
+    command += ["--capture-dir", str(tmp_path), "-o", str(target)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:
+        give_up = time.monotonic() + 60
+        while not list(tmp_path.glob(".out.jsonl.*")) and time.monotonic() < give_up:
+            time.sleep(0.01)
+        child.kill()
+    assert (-9, False) == (child.returncode, target.exists())
