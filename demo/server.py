@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parent.parent
 APP = "examples.model_server:app"
 SECONDS_TO_START = 20.0
 SECONDS_TO_STOP = 10.0
@@ -38,7 +39,7 @@ def serving(log: Path, variables: Mapping[str, str], app: str = APP) -> Iterator
     with log.open("wb") as output:
         child = subprocess.Popen(
             command,
-            cwd=Path(__file__).resolve().parent.parent,
+            cwd=ROOT,
             env={**ours, **variables},
             stdin=subprocess.DEVNULL,
             stdout=output,
