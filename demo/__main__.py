@@ -7,6 +7,7 @@ import asyncio
 import sys
 from pathlib import Path
 
+from demo.collecting import CollectError, collect
 from demo.report import pretty, rollout_lines, shortfalls
 from demo.rollouts import ROLLOUTS, run_all
 from demo.server import APP, ServerError, serving
@@ -37,7 +38,9 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"Three agents at once, each at {url}/ng-rollout/<its rollout>:\n")
             for rollout, end in zip(ROLLOUTS, asyncio.run(run_all(url)), strict=True):
                 print(f"  {rollout.id}  {rollout.title:<40} {end}")
-    except ServerError as exc:
+            print("\nA team of agents behind a server of its own, whose rollouts are collected:\n")
+            collected = collect(url, out, variables)
+    except (ServerError, CollectError) as exc:
         print(exc, file=sys.stderr)
         return 1
 
@@ -55,6 +58,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     print(f"One record of rollout {ROLLOUTS[0].id}, as it stands in its file (there on one line):\n")
     print(pretty(store.read(ROLLOUTS[0].id)[0]))
+    print(f"\nThe row of the collected rollout, as it stands in {out / 'rollouts.jsonl'}, less its longer parts:\n")
+    print(pretty(collected))
     print("\nEvery expected record is there.")
     return 0
 

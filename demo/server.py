@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parent.parent
 APP = "examples.model_server:app"
 SECONDS_TO_START = 20.0
 SECONDS_TO_STOP = 10.0
@@ -21,23 +22,24 @@ class ServerError(RuntimeError):
 
 
 @contextlib.contextmanager
-def serving(log: Path, variables: Mapping[str, str]) -> Iterator[str]:
-    """Run the example server on a free port of 127.0.0.1 and give its URL; at the end it shuts down in order.
+def serving(log: Path, variables: Mapping[str, str], app: str = APP) -> Iterator[str]:
+    """Run an example's server on a free port of 127.0.0.1 and give its URL; at the end it shuts down in order.
 
     Args:
         log: file that takes all the server says.
         variables: what its environment has beyond ours, less all that ours says of otel-gym.
+        app: which application.
 
     Raises:
         ServerError: it ended, or did not listen in time.
     """
     port = _free_port()
     ours = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_GYM_")}
-    command = [sys.executable, "-m", "uvicorn", APP, "--host", "127.0.0.1", "--port", str(port)]
+    command = [sys.executable, "-m", "uvicorn", app, "--host", "127.0.0.1", "--port", str(port)]
     with log.open("wb") as output:
         child = subprocess.Popen(
             command,
-            cwd=Path(__file__).resolve().parent.parent,
+            cwd=ROOT,
             env={**ours, **variables},
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -67,7 +69,7 @@ def _wait_until_it_listens(child: subprocess.Popen[bytes], port: int, log: Path)
         time.sleep(0.05)
     state = "is silent" if child.returncode is None else f"ended with exit code {child.returncode}"
     tail = "\n".join(log.read_text(errors="replace").splitlines()[-12:])
-    raise ServerError(f"the model server {state}; the end of {log}:\n{tail}")
+    raise ServerError(f"the server {state}; the end of {log}:\n{tail}")
 
 
 def _stop(child: subprocess.Popen[bytes]) -> None:

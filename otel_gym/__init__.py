@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from otel_gym.correlation import current_rollout_id
     from otel_gym.instrumentor import instrument, uninstrument
     from otel_gym.middleware import CaptureMiddleware
+    from otel_gym.rollouts.context import rollout
     from otel_gym.settings import Settings
 
 _HOMES = {
@@ -22,10 +23,19 @@ _HOMES = {
     "Settings": "settings",
     "current_rollout_id": "correlation",
     "instrument": "instrumentor",
+    "rollout": "rollouts.context",
     "uninstrument": "instrumentor",
 }
 
-__all__ = ["CaptureMiddleware", "Settings", "__version__", "current_rollout_id", "instrument", "uninstrument"]
+__all__ = [
+    "CaptureMiddleware",
+    "Settings",
+    "__version__",
+    "current_rollout_id",
+    "instrument",
+    "rollout",
+    "uninstrument",
+]
 
 
 def __getattr__(name: str) -> Any:

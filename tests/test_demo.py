@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from demo import traces
+from demo import collecting, traces
 from demo.report import pretty, shortfalls, table
 from demo.rollouts import ROLLOUTS
 from otel_gym.trace_ids import rollout_trace
@@ -24,7 +25,9 @@ def test_the_demo_finds_every_record_twice_in_a_row_and_keeps_the_files(tmp_path
     runs = [subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120) for _ in range(2)]
     assert [("", 0)] * 2 == [(done.stderr, done.returncode) for done in runs], runs
     store = CaptureStore(tmp_path / "model-calls")
-    assert [rollout.id for rollout in ROLLOUTS] == list(store.rollout_ids())
+    assert [*(rollout.id for rollout in ROLLOUTS), collecting.ROLLOUT] == list(store.rollout_ids())
+    [row] = (tmp_path / "rollouts.jsonl").read_text().splitlines()
+    assert 6 == len(json.loads(row)["ng_model_call_capture"]["calls"]) == len(store.read(collecting.ROLLOUT))
     for rollout in ROLLOUTS:
         assert str(store.path_for(rollout.id)) in runs[1].stdout
         assert list(rollout.categories) == [record["error_category"] for record in store.read(rollout.id)]

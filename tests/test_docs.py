@@ -11,6 +11,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
+from docs import make_schemas
 from otel_gym.cli.explanations import CATEGORIES
 from otel_gym_jsonl import CaptureStore, JsonlSpanExporter, attributes
 from otel_gym_jsonl.exporter import line
@@ -96,3 +97,33 @@ def test_the_pipeline_of_the_format_writes_the_record_of_anyones_span(
     (stored,) = CaptureStore(tmp_path).read("0-0")
     assert {"model": "m"} == stored["request"]
     assert (None, None, 1000.0) == (stored["model_ref"], stored["response"], stored["latency_ms"])
+
+
+@pytest.mark.parametrize("key", make_schemas.MODELS)
+def test_the_schemas_are_what_their_generator_makes_of_the_models(key: str) -> None:
+    path = ROOT / "docs/schemas" / f"{key}.json"
+    assert make_schemas.text(key) == path.read_text("utf-8"), "run: python docs/make_schemas.py --write"
+
+
+def test_the_schemas_leave_no_field_open_but_what_was_sent_and_came() -> None:
+    def open_objects(part: object, at: str) -> list[str]:
+        if isinstance(part, list):
+            return [found for item in part for found in open_objects(item, at)]
+        if not isinstance(part, dict):
+            return []
+        here = [at] if "properties" in part and part.get("additionalProperties") is not False else []
+        return here + [found for key, value in part.items() for found in open_objects(value, key)]
+
+    found = {name for key in make_schemas.MODELS for name in open_objects(make_schemas.schema(key), key)}
+    assert {"SandboxObservation"} == found
+
+
+def test_rollouts_names_every_gap_that_the_code_knows() -> None:
+    text = (ROOT / "docs/rollouts.md").read_text("utf-8")
+    sources = [path.read_text("utf-8") for path in (ROOT / "otel_gym/rollouts").glob("*.py")]
+    what = "(?:model_call|turns|conversation|producer|agent_observation|trajectory)[a-z_]*"
+    endings = "records|unreadable|incomplete|invalid|failed|unmatched|ambiguous|conflict|unavailable|mismatch"
+    codes = {code for source in sources for code in re.findall(rf'"({what}_(?:{endings}))"', source)}
+    assert len(codes) > 12
+    documented = {code: code in text or f"…_{code.rpartition('_')[2]}" in text for code in codes}
+    assert [] == [code for code, there in documented.items() if not there]

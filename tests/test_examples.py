@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from anthropic import Anthropic, AsyncAnthropic
 from openai import AsyncOpenAI, OpenAI
@@ -17,6 +19,7 @@ from demo.server import serving
 from examples import agent_anthropic, agent_chat, agent_openai
 from examples.population import CHAT_TOOL, MESSAGES_TOOL, QUESTION, RESPONSES_TOOL
 from examples.scripted_model import chat, messages, responses
+from otel_gym.rollouts import attach
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
@@ -59,6 +62,59 @@ AGENTS: dict[str, Callable[[str], Any]] = {
 @pytest.mark.parametrize("agent", AGENTS)
 async def test_an_agent_loop_calls_both_tools_and_ends_with_the_answer(url: str, agent: str) -> None:
     assert ANSWER == await AGENTS[agent](f"{url}/ng-rollout/loop")
+
+
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, str]]]:
+    """A capture directory that a model server named `policy` writes to, and what an agent's environment says of it."""
+    directory = tmp_path_factory.mktemp("agents")
+    calls = {"OTEL_GYM_MODEL_CALL_CAPTURE_DIR": str(directory / "calls")}
+    with serving(directory / "model.log", {**calls, "OTEL_GYM_MODEL_SERVER_NAME": "policy"}) as url:
+        yield directory / "calls", {**calls, "OTEL_GYM_MODEL_SERVERS": json.dumps({"policy": url})}
+
+
+async def collect(agent: str, log: Path, environment: dict[str, str], rows: list[dict[str, Any]]) -> list[Any]:
+    """Every row posted to the agent, all at once."""
+    with serving(log, environment, f"examples.{agent}:app") as url:
+        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+            answers = await asyncio.gather(*(client.post("/run", json=row) for row in rows))
+    return [answer.raise_for_status().json() for answer in answers]
+
+
+@pytest.mark.servers
+async def test_one_client_of_an_agents_server_serves_many_rollouts_at_once(
+    captured: tuple[Path, dict[str, str]], tmp_path: Path
+) -> None:
+    directory, environment = captured
+    rows = [{"_ng_task_index": task, "_ng_rollout_index": 0} for task in range(12)]
+    results = await collect("agent_server", tmp_path / "agent.log", environment, rows)
+    assert [1.0] * 12 == [result["reward"] for result in results]
+    for row, result in zip(rows, results, strict=True):
+        attached = attach(row, result, [directory])
+        assert "gaps" not in attached["ng_model_call_capture"]
+        assert [f"resp_{number}" for number in range(3)] == [
+            call["response_id"] for call in attached["ng_model_call_capture"]["calls"]
+        ]
+
+
+@pytest.mark.servers
+async def test_what_a_team_says_of_itself_finds_its_captured_calls(
+    captured: tuple[Path, dict[str, str]], tmp_path: Path
+) -> None:
+    directory, environment = captured
+    rows = [{"_ng_task_index": task, "_ng_rollout_index": 0} for task in range(100, 104)]
+    results = await collect("agent_team", tmp_path / "team.log", environment, rows)
+    for row, result in zip(rows, results, strict=True):
+        attached = attach(row, result, [directory], rollout_latency_ms=1.0)
+        trajectory, perf = attached["ng_trajectory"], attached["ng_perf"]
+        turns = [(turn["invocation_id"], turn["turn_no"]) for turn in trajectory["turns"]]
+        assert [(name, number) for name in ("first", "second") for number in (1, 2, 3)] == sorted(turns)
+        assert {"lead": None, "first": "lead", "second": "lead"} == {
+            each["invocation_id"]: each["parent_invocation_id"] for each in trajectory["invocations"]
+        }
+        assert ["291940", "291940", "717710", "717710"] == sorted(tool["output"] for tool in trajectory["tool_calls"])
+        assert ([], 1.0) == (trajectory["gaps"], result["reward"])
+        assert (7, 4) == (perf["num_turns"], perf["num_tool_calls"])
 
 
 RESPONSES: dict[str, Any] = {"model": "scripted-1", "input": ASKED, "tools": [RESPONSES_TOOL]}

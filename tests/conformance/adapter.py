@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from otel_gym import CaptureMiddleware, Settings, current_rollout_id
-from otel_gym.rollout_ids import (
+from otel_gym.rollouts.attachment import ATTACHED_KEYS, ROW_KEYS, attach_perf, attach_trajectory, merge_capture
+from otel_gym.rollouts.ids import (
     apply_rollout_prefix,
     clear_rollouts,
     maybe_rollout_id_from_run_body,
@@ -77,6 +79,30 @@ def reference_errors() -> Iterator[None]:
 
 def clear(rows: Iterable[Any], capture_dirs: Iterable[Path]) -> None:
     clear_rollouts(rows, capture_dirs)
+
+
+def attach(
+    row: dict[str, Any],
+    result: dict[str, Any],
+    capture_dirs: list[Path],
+    *,
+    include_payloads: bool,
+    observability_enabled: bool,
+    rollout_latency_ms: Any,
+) -> dict[str, Any]:
+    """The three steps, as the collector of the reference takes them, with what lies between the first two."""
+    attached = {**result, **{key: row[key] for key in ROW_KEYS if key in row}}
+    out: dict[str, Any] = {}
+    try:
+        with reference_errors():
+            merge_capture(row, attached, capture_dirs, include_payloads=include_payloads)
+    except ValueError as exc:
+        out["merge_error"] = type(exc).__name__
+    out["merged_capture"] = copy.deepcopy(attached.get("ng_model_call_capture"))
+    if "merge_error" not in out and attach_trajectory(row, attached) and observability_enabled:
+        attach_perf(attached, rollout_latency_ms)
+    out.update({key: attached.pop(key, None) for key in ATTACHED_KEYS})
+    return {**out, "rest_of_result": attached}
 
 
 def correlation(fn: str, args: dict[str, Any]) -> Any:

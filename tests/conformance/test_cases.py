@@ -14,7 +14,9 @@ COMPARED = [case for case in corpus.all_cases() if corpus.is_ours(case) and case
 @pytest.mark.parametrize("case", COMPARED, ids=lambda case: case.id)
 def test_the_case_gives_what_the_reference_gave(case: corpus.Case) -> None:
     expected = corpus.results("expected", case.topic)[case.spec["name"]]
-    assert corpus.differences(expected, corpus.outcome(case)) == []
+    found = corpus.differences(expected, corpus.outcome(case))
+    unmet = corpus.UNKNOWN.get(case.spec["name"])
+    assert ([] if unmet is None else [unmet]) == [difference.partition(": ")[0] for difference in found], found
 
 
 def test_no_case_is_left_out_unnoticed() -> None:
@@ -26,7 +28,7 @@ def test_no_case_is_left_out_unnoticed() -> None:
     )
     ours = sum(corpus.is_ours(case) and case.row is not None for case in corpus.all_cases())
     assert {
-        "compared": {"exchange": 800, "store_read": 74, "clear": 2, "correlation": 19},
-        "left out": {"token sink": 44, "attach": 121, "staging": 190},
+        "compared": {"exchange": 800, "store_read": 74, "attach": 121, "clear": 2, "correlation": 19},
+        "left out": {"token sink": 44, "staging": 190},
         "our own values": 284,
     } == {"compared": dict(compared), "left out": dict(left_out), "our own values": ours}

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
 from otel_gym.errors import InvalidRolloutIdError
-from otel_gym.rollout_ids import (
+from otel_gym.rollouts.ids import (
     apply_rollout_prefix,
     clear_rollouts,
     maybe_rollout_id_from_run_body,

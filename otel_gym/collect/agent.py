@@ -1,0 +1,150 @@
+"""The agent's server, as its client sees it: one row goes, one result or the reason for none comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from otel_gym.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    import httpx
+
+MAX_RESULT_BYTES = 268_435_456
+"""A longer result is not read to its end."""
+
+CONNECT_TIMEOUT_S = 10.0
+
+_RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
+_SHOWN_BYTES = 2_000
+_HEADERS = {"content-type": "application/json", "accept-encoding": "identity"}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why there is no result.
+
+    Attributes:
+        code: `connection`, `timeout`, `http_status`, `too_large`, `malformed`, `input_invalid`, `internal`.
+        message: for a person.
+        status: of HTTP, where an answer began.
+        retry: whether another try makes sense.
+        began: whether the agent may have begun the rollout, so that another try needs an attempt of its own.
+        wait_s: how long the agent asks to be left alone.
+    """
+
+    code: str
+    message: str
+    status: int | None = None
+    retry: bool = False
+    began: bool = True
+    wait_s: float | None = None
+
+
+class Agent:
+    """Posts rows to `{url}/run`.
+
+    Args:
+        url: base URL of the agent's server.
+        concurrency: connections that are kept.
+        timeout_s: seconds that a rollout may take; None: as long as it wants.
+        max_bytes: of a result.
+
+    Raises:
+        MissingExtraError: httpx is not installed.
+    """
+
+    def __init__(
+        self, url: str, concurrency: int, timeout_s: float | None = None, max_bytes: int = MAX_RESULT_BYTES
+    ) -> None:
+        try:
+            import httpx
+        except ImportError as error:
+            raise MissingExtraError("otel-gym collect", "client") from error
+        self._httpx = httpx
+        self.url = url.rstrip("/") + "/run"
+        self._timeout_s = timeout_s
+        self._max_bytes = max_bytes
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=concurrency)
+        self._client: httpx.AsyncClient = httpx.AsyncClient(
+            timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S), limits=limits, headers=_HEADERS
+        )
+
+    async def __aenter__(self) -> Agent:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._client.aclose()
+
+    async def run(self, body: bytes, headers: Mapping[str, str] | None = None) -> bytes | Failure:
+        """Post one row; the bytes of the answer, or why there is none. Raises nothing but cancellation."""
+        try:
+            if self._timeout_s is None:
+                return await self._post(body, headers)
+            return await asyncio.wait_for(self._post(body, headers), self._timeout_s)
+        except (asyncio.TimeoutError, TimeoutError):
+            return Failure("timeout", f"no result within {self._timeout_s:g} s")
+        except self._httpx.ConnectTimeout:
+            return self._unreachable(f"no connection within {CONNECT_TIMEOUT_S:g} s")
+        except self._httpx.ConnectError as error:
+            return self._unreachable(str(error) or "refused")
+        except self._httpx.HTTPError as error:
+            what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            return Failure("connection", f"the connection to {self.url} broke: {what}", retry=True)
+
+    def _unreachable(self, why: str) -> Failure:
+        return Failure("connection", f"{self.url} cannot be reached: {why}", retry=True, began=False)
+
+    async def _post(self, body: bytes, headers: Mapping[str, str] | None) -> bytes | Failure:
+        async with self._client.stream("POST", self.url, content=body, headers=headers) as answer:
+            if answer.status_code != 200:
+                return await self._refused(answer)
+            length = answer.headers.get("content-length", "")
+            if length.isascii() and length.isdigit() and int(length) > self._max_bytes:
+                return self._too_large(f"{int(length):,} bytes")
+            pieces, size = [], 0
+            async with _closing(answer.aiter_bytes()) as stream:
+                async for piece in stream:
+                    size += len(piece)
+                    if size > self._max_bytes:
+                        return self._too_large(f"more than {self._max_bytes:,} bytes")
+                    pieces.append(piece)
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _too_large(self, got: str) -> Failure:
+        return Failure("too_large", f"the result has {got}; at most {self._max_bytes:,} are read", status=200)
+
+    async def _refused(self, answer: httpx.Response) -> Failure:
+        said = b""
+        async with _closing(answer.aiter_bytes()) as stream:
+            async for piece in stream:
+                said += piece[:_SHOWN_BYTES]
+                if len(said) >= _SHOWN_BYTES:
+                    break
+        text = said[:_SHOWN_BYTES].decode("utf-8", "replace").strip()
+        message = f"{self.url} answered {answer.status_code}" + (f": {text}" if text else "")
+        status = answer.status_code
+        wait = _seconds(answer.headers.get("retry-after"))
+        return Failure("http_status", message, status=status, retry=status in _RETRIED, wait_s=wait)
+
+
+@contextlib.asynccontextmanager
+async def _closing(stream: Any) -> AsyncIterator[AsyncIterator[bytes]]:
+    """An iterator that is left early is closed at once, not when it is collected."""
+    try:
+        yield stream
+    finally:
+        await stream.aclose()
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """Seconds of a `Retry-After`; a date is passed over."""
+    if retry_after is None or not (retry_after.isascii() and retry_after.isdigit()):
+        return None
+    return float(retry_after)
