@@ -5,6 +5,8 @@
     ├── DamagedRecordError          (ValueError) a line of a capture file is no record
     ├── CaptureWriteError           (OSError) a record could not be made durable
     ├── SettingsError               (ValueError) a setting that cannot be used
+    ├── CaptureError                a worker's token capture is misused: a second completion, a contradiction
+    │   └── StreamingUnsupportedError   a stream has no exact tokens to stage
     └── MissingExtraError           (ImportError) an optional library is not installed
 
 The first three belong to the capture format (`otel_gym_jsonl.errors`), which works without the rest.
@@ -15,17 +17,27 @@ from __future__ import annotations
 from otel_gym_jsonl.errors import CaptureWriteError, DamagedRecordError, InvalidRolloutIdError, OtelGymError
 
 __all__ = [
+    "CaptureError",
     "CaptureWriteError",
     "DamagedRecordError",
     "InvalidRolloutIdError",
     "MissingExtraError",
     "OtelGymError",
     "SettingsError",
+    "StreamingUnsupportedError",
 ]
 
 
 class SettingsError(OtelGymError, ValueError):
     """A setting that cannot be used: the message says what was got, what is allowed and what to do."""
+
+
+class CaptureError(OtelGymError):
+    """A worker's token capture is misused: a call completed twice, a prefix that contradicts its admission."""
+
+
+class StreamingUnsupportedError(CaptureError):
+    """A worker that stages tokens was asked for a stream: only a whole answer has exact tokens."""
 
 
 class MissingExtraError(OtelGymError, ImportError):
