@@ -16,6 +16,12 @@ PREFIX = "/ng-rollout/"
 TOKEN_CAPTURE_SEGMENT = "/training-token-capture"  # noqa: S105  a path segment, no secret
 BAGGAGE_KEY = "ng.rollout.id"
 
+TAKEN = "otel_gym.taken"
+"""Scope key: a capture middleware further out has this request already; its value is the route, or None."""
+
+ROUTE = "otel_gym.route"
+"""Scope key: the route whose prefix a middleware further out, with capture off, has taken off the path."""
+
 _ROLLOUT_PATH = re.compile(rf"({PREFIX}([^/]+)(?:{TOKEN_CAPTURE_SEGMENT}(?=/))?)(/[^\n]*)")
 
 _current: ContextVar[str | None] = ContextVar("otel_gym_rollout_id", default=None)

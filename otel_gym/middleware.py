@@ -9,22 +9,17 @@ from typing import Final
 from otel_gym import correlation
 from otel_gym.asgi import App, Message, Receive, Scope, Send
 from otel_gym.calls import Call
-from otel_gym.correlation import Route
+from otel_gym.correlation import ROUTE, TAKEN, Route
 from otel_gym.dialects import DIALECTS, Dialect
 from otel_gym.errors import OtelGymError
 from otel_gym.exchange import Exchange
 from otel_gym.provider import Pipeline, pipeline_for
 from otel_gym.redirects import redirected
 from otel_gym.settings import Settings
+from otel_gym.token_sink import TokenSink, UnstagedCalls
 from otel_gym.unattributed import Unattributed
 from otel_gym.websockets import asks_for_websocket, refuse_websocket
 from otel_gym_jsonl.files import is_rollout_id
-
-TAKEN: Final = "otel_gym.taken"
-"""Scope key: a capture middleware further out has this request already."""
-
-ROUTE: Final = "otel_gym.route"
-"""Scope key: the route whose prefix a middleware further out, with capture off, has taken off the path."""
 
 DRAIN_SECONDS: Final = 10.0
 # Extensions by which an application hands over a file instead of its bytes: the record would have no body.
@@ -41,6 +36,7 @@ class CaptureMiddleware:
         app: any ASGI application.
         settings: read from the environment when not given, so that servers which construct middleware themselves
             (`vllm serve --middleware otel_gym.CaptureMiddleware`) need nothing else.
+        token_sink: told of training rollouts whose calls went past the token capture, with capture on or off.
 
     Raises:
         SettingsError: capture is on and its directory, or another setting, cannot be used. Where Starlette makes the
@@ -49,8 +45,8 @@ class CaptureMiddleware:
 
     settings: Settings
 
-    def __init__(self, app: App, settings: Settings | None = None) -> None:
-        self.app = app
+    def __init__(self, app: App, settings: Settings | None = None, *, token_sink: TokenSink | None = None) -> None:
+        self.app = app if token_sink is None else UnstagedCalls(app, token_sink)
         self.unattributed = Unattributed()
         self._pipeline: Pipeline | None = None
         self._refusal: OtelGymError | None = None

@@ -1,7 +1,7 @@
 """The worker's side: from one generation to a staged record and its coordinates.
 
-The model's answer is never failed by its capture: whatever goes wrong with the tokens or the sink gives coordinates that
-say `capture_failed`, and a line in the log. Only the caller's own mistakes raise. Source: the staging contract.
+The model's answer is never failed by its capture: whatever goes wrong with the tokens or the sink gives coordinates
+that say `capture_failed`, and a line in the log. Only the caller's own mistakes raise. Source: the staging contract.
 """
 
 from __future__ import annotations
@@ -166,13 +166,13 @@ class RolloutTokenCapture:
     ) -> CommitCoords:
         try:
             record = make_record()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  whatever it is, the answer goes out
             return _failed(call, f"the tokens cannot be staged: {_said(error)}")
         try:
             # The keyword only with a mapping: older sinks do not know it, and must not lose media without a word.
             keywords = {} if attachments is None else {"attachments": attachments}
-            result = self._sink.stage(record, **keywords)
-        except Exception as error:
+            result: object = self._sink.stage(record, **keywords)
+        except Exception as error:  # noqa: BLE001  a sink is someone else's code
             return _failed(call, f"the sink raised {_said(error)}")
         if not isinstance(result, StageResult):
             return _failed(call, f"the sink answered with {type(result).__name__}, not with a StageResult")

@@ -31,7 +31,9 @@ def verify_chain(records: Iterable[StagedCallRecord | StagedBaseSnapshot]) -> li
                 f"call {record.model_call_id!r} continues {record.parent_call_id!r} after {record.prev_len} tokens, "
                 f"before it is {wanted_parent!r} with {len(token_ids)}"
             )
-        if record.chain_hash != compute_chain_hash(None if parent is None else parent.chain_hash, record.token_ids_delta):
+        if record.chain_hash != compute_chain_hash(
+            None if parent is None else parent.chain_hash, record.token_ids_delta
+        ):
             raise ValueError(f"call {record.model_call_id!r}: the chain hash is not that of its parent and its tokens")
         token_ids += record.token_ids_delta
         if record.cumulative_hash != hash_token_ids(token_ids):

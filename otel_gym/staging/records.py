@@ -62,16 +62,16 @@ class CaptureAdmission(_Record):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> CaptureAdmission:
-        check_call(
-            self.rollout_id, self.model_call_id, self.parent_call_id, self.mode, self.prev_len, 0, self.prev_len
-        )
+        check_call(self.rollout_id, self.model_call_id, self.parent_call_id, self.mode, self.prev_len, 0, self.prev_len)
         if (self.mode == "token_in") != (self.parent_chain_hash is not None):
             raise ValueError(f"a {self.mode} call {'needs' if self.mode == 'token_in' else 'has no'} parent_chain_hash")
         if self.mode == "text" and (self.required_prefix_token_ids or self.staging_chain):
             raise ValueError("a text call is a root: no prefix, no staging chain")
         inline = len(self.required_prefix_token_ids)
         if inline != self.prev_len and (inline or not self.staging_chain):
-            raise ValueError(f"the inline prefix has {self.prev_len} token ids, or is left out for a chain; got {inline}")
+            raise ValueError(
+                f"the inline prefix has {self.prev_len} token ids, or is left out for a chain; got {inline}"
+            )
         return self
 
 

@@ -37,6 +37,7 @@ from otel_gym.staging import (
     routed_experts_token_count,
     staging_key,
 )
+from otel_gym.token_sink import TokenSink
 from otel_gym_jsonl import (
     CaptureStore,
     aggregate_model_call_metrics,
@@ -48,14 +49,18 @@ from tests.conformance.staging_flow import call_flow
 
 __all__ = ["current_rollout_id"]
 
+HAS_TOKEN_SINK = True
 
-def make_app(inner: Any, capture_dir: Path, *, model_server_name: str | None = None) -> CaptureMiddleware:
+
+def make_app(
+    inner: Any, capture_dir: Path, *, model_server_name: str | None = None, token_sink: TokenSink | None = None
+) -> CaptureMiddleware:
     settings = Settings(
         observability_enabled=True,
         model_call_capture_dir=capture_dir,
         model_server_name=model_server_name or None,  # the reference takes an empty name for none
     )
-    return CaptureMiddleware(inner, settings=settings)
+    return CaptureMiddleware(inner, settings=settings, token_sink=token_sink)
 
 
 async def finish(app: CaptureMiddleware) -> None:
