@@ -16,7 +16,6 @@ from otel_gym.staging.digests import (
     compute_chain_hash,
     compute_extras_digest,
     compute_staging_digest,
-    encode_token_ids,
     hash_token_ids,
 )
 from otel_gym.staging.records import (
@@ -36,6 +35,7 @@ from otel_gym.staging.routes import (
     routed_experts_token_count,
 )
 from otel_gym.staging.sinks import StagingSink
+from otel_gym.staging.token_lists import encode_token_ids
 
 __all__ = [
     "DIGEST_VERSION",

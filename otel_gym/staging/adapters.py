@@ -78,7 +78,10 @@ class VLLMCaptureAdapter:
         if tokens is not None:
             log_probs = message["generation_log_probs"]
         else:
-            content = choice["logprobs"]["content"]
+            found = choice.get("logprobs")
+            if not found:
+                raise ValueError("the answer has no generated tokens: neither generation_token_ids nor logprobs")
+            content = found["content"]
             tokens = [entry["token"] for entry in content]
             log_probs = [entry["logprob"] for entry in content]
         return [_token_id(token) for token in tokens], [float(log_prob) for log_prob in log_probs]

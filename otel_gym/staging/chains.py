@@ -1,4 +1,4 @@
-"""A rollout's staged calls as one chain: whether each continues the one before it, and which tokens they hold together."""
+"""A rollout's staged calls as one chain: whether each continues the one before, and which tokens they hold."""
 
 from __future__ import annotations
 

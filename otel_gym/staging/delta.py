@@ -1,4 +1,4 @@
-"""What a call added to its rollout's tokens: ids, mask and log probabilities behind the prefix that was there before."""
+"""What a call added to its rollout's tokens: ids, mask and log probabilities behind the prefix before it."""
 
 from __future__ import annotations
 

@@ -2,23 +2,18 @@
 
 Every digest is SHA-256 in lower-case hex over a domain, which has no length before it, and its values. Integers are
 big-endian, unsigned, 64 bits wide unless said otherwise. Source: the staging contract, "Digests".
-
-The types are exact: a bool is no token id, an int no log probability, numpy's numbers are neither. Lists are checked and
-encoded as a whole, in C, so that a call of 100,000 tokens takes milliseconds.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-import sys
-from array import array
-from collections.abc import Collection, Iterable, Sequence
-from itertools import compress
+from collections.abc import Iterable, Sequence
 from math import isfinite
-from operator import countOf, not_
 from struct import pack
 from typing import Any, Final
+
+from otel_gym.staging.token_lists import MAX_UINT64, encode_log_probs, encode_mask, encode_token_ids
 
 SCHEMA_VERSION: Final = 2
 DIGEST_VERSION: Final = 2
@@ -30,27 +25,6 @@ _EXTRAS_DOMAIN = b"nemo-gym-staging-extras-v1"
 _CALL_DOMAIN = b"nemo-gym-staging-call-v2"
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_MAX_UINT64 = 2**64 - 1
-_SWAPPED = sys.byteorder == "little"
-
-
-def encode_token_ids(token_ids: Iterable[int]) -> bytes:
-    """Count and each id, 8 bytes each.
-
-    Raises:
-        ValueError: an item is no int (bools and numpy's are none) or does not fit 64 unsigned bits.
-        TypeError: not iterable.
-    """
-    ids = token_ids if isinstance(token_ids, list) else list(token_ids)
-    if countOf(map(type, ids), int) != len(ids):
-        odd = next(item for item in ids if type(item) is not int)
-        raise ValueError(f"token ids are ints, got {type(odd).__name__} {odd!r:.80}")
-    try:
-        encoded = array("Q", ids)
-    except OverflowError:
-        odd = next(item for item in ids if not 0 <= item <= _MAX_UINT64)
-        raise ValueError(f"token ids are between 0 and 2**64 - 1, got {odd}") from None
-    return _uint64(len(ids)) + _big_endian(encoded)
 
 
 def hash_token_ids(token_ids: Iterable[int]) -> str:
@@ -124,7 +98,9 @@ def compute_staging_digest(
     check_uint64("weight_version", weight_version)
     if delta_len == 0:
         raise ValueError("a staged call has at least one new token, got delta_len 0")
-    check_material(delta_len, token_ids_delta, token_mask_delta, generation_log_probs_delta)
+    lengths = {len(token_ids_delta), len(token_mask_delta), len(generation_log_probs_delta)}
+    if lengths != {delta_len}:
+        raise ValueError(f"ids, mask and log probabilities are {delta_len} each, got {sorted(lengths)}")
     for name, text in (("chain_hash", chain_hash), ("cumulative_hash", cumulative_hash)):
         if text is None:
             raise TypeError(f"{name} is missing: 64 hex digits are wanted")
@@ -134,11 +110,8 @@ def compute_staging_digest(
     digest.update(b"\x00" if parent_call_id is None else b"\x01" + _text(parent_call_id))
     digest.update(_text(mode))
     digest.update(b"".join(map(_uint64, (prev_len, delta_len, cum_len, weight_version))))
-    for encoded in (
-        encode_token_ids(token_ids_delta),
-        _encode_float32(token_mask_delta),
-        _encode_float32(generation_log_probs_delta),
-    ):
+    mask, prompt = encode_mask(token_mask_delta)
+    for encoded in (encode_token_ids(token_ids_delta), mask, encode_log_probs(generation_log_probs_delta, prompt)):
         digest.update(_uint64(len(encoded)))
         digest.update(encoded)
     digest.update(_raw_hash("extras_digest", extras_digest))
@@ -196,52 +169,19 @@ def check_sum(prev_len: int, delta_len: int, cum_len: int) -> None:
         raise ValueError(f"cum_len is prev_len + delta_len, got {cum_len}, not {prev_len} + {delta_len}")
 
 
-def check_material(
-    delta_len: int,
-    token_ids_delta: Collection[int],
-    token_mask_delta: Collection[float],
-    generation_log_probs_delta: Collection[float],
-) -> None:
-    """The three lists of a call say something about the same tokens.
-
-    Raises:
-        ValueError: their lengths differ, the mask is not 0.0 and 1.0, a prompt token has a log probability.
-    """
-    lengths = {len(token_ids_delta), len(token_mask_delta), len(generation_log_probs_delta)}
-    if lengths != {delta_len}:
-        raise ValueError(f"ids, mask and log probabilities are {delta_len} each, got {sorted(lengths)}")
-    mask = token_mask_delta
-    if countOf(map(type, mask), float) != delta_len or countOf(mask, 0.0) + countOf(mask, 1.0) != delta_len:
-        raise ValueError("the mask is 0.0 for tokens of the prompt and 1.0 for generated ones (floats)")
-    if any(compress(generation_log_probs_delta, map(not_, mask))):
-        raise ValueError("a token of the prompt (mask 0.0) has no log probability but 0.0")
-
-
 def check_uint64(name: str, value: object) -> None:
     """An exact int of 64 unsigned bits.
 
     Raises:
         ValueError: it is none.
     """
-    if type(value) is not int or not 0 <= value <= _MAX_UINT64:
+    if type(value) is not int or not 0 <= value <= MAX_UINT64:
         raise ValueError(f"{name} is an int between 0 and 2**64 - 1, got {value!r:.80}")
 
 
 def is_sha256(text: object) -> bool:
     """Whether this is a digest as all of ours are written: 64 lower-case hex digits."""
     return type(text) is str and _SHA256.fullmatch(text) is not None
-
-
-def _encode_float32(values: Sequence[float]) -> bytes:
-    if countOf(map(type, values), float) != len(values):
-        odd = next(item for item in values if type(item) is not float)
-        raise ValueError(f"log probabilities are floats, got {type(odd).__name__} {odd!r:.80}")
-    encoded = array("f", values)
-    # A float32 that is not finite makes the sum so, and finite ones cannot sum up to infinity in 64 bits.
-    if not isfinite(sum(encoded)):
-        odd = next(item for item, single in zip(values, encoded, strict=True) if not isfinite(single))
-        raise ValueError(f"log probabilities are finite and fit a 32-bit float, got {odd!r}")
-    return _uint64(len(values)) + _big_endian(encoded)
 
 
 def _add_value(parts: list[bytes], value: object) -> None:
@@ -297,9 +237,3 @@ def _raw_hash(name: str, text: str) -> bytes:
 
 def _uint64(value: int) -> bytes:
     return value.to_bytes(8, "big")
-
-
-def _big_endian(values: array[Any]) -> bytes:
-    if _SWAPPED:
-        values.byteswap()
-    return values.tobytes()

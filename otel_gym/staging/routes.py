@@ -40,7 +40,7 @@ def encode_routed_experts(values: Routes, dtype: str = "int16") -> str:
     """Routes as text.
 
     Raises:
-        ValueError: no list of tokens × layers × experts of one shape, an item that is no int or does not fit, another
+        ValueError: no list of tokens, layers and experts of one shape, an item that is no int or does not fit, another
             dtype than `int8`, `int16` and `int32`.
     """
     code = _TYPECODES.get(dtype)
