@@ -7,12 +7,15 @@
     ├── SettingsError               (ValueError) a setting that cannot be used
     ├── CaptureError                a worker's token capture is misused: a second completion, a contradiction
     │   └── StreamingUnsupportedError   a stream has no exact tokens to stage
+    ├── DamagedStagingError         (ValueError) a staged call's folder is not what was written
     └── MissingExtraError           (ImportError) an optional library is not installed
 
 The first three belong to the capture format (`otel_gym_jsonl.errors`), which works without the rest.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from otel_gym_jsonl.errors import CaptureWriteError, DamagedRecordError, InvalidRolloutIdError, OtelGymError
 
@@ -38,6 +41,23 @@ class CaptureError(OtelGymError):
 
 class StreamingUnsupportedError(CaptureError):
     """A worker that stages tokens was asked for a stream: only a whole answer has exact tokens."""
+
+
+class DamagedStagingError(OtelGymError, ValueError):
+    """A folder of staged tokens that is not what a sink wrote.
+
+    Attributes:
+        folder: of the call.
+        reason: what is wrong with it.
+    """
+
+    def __init__(self, folder: Path, reason: str) -> None:
+        super().__init__(folder, reason)
+        self.folder = folder
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.folder} is no whole staged call ({self.reason}): its rollout cannot be trained on"
 
 
 class MissingExtraError(OtelGymError, ImportError):

@@ -4,7 +4,7 @@ A worker captures with `RolloutTokenCapture` into a `StagingSink`; the model ser
 `docs/staging.md`.
 """
 
-from otel_gym.errors import CaptureError, StreamingUnsupportedError
+from otel_gym.errors import CaptureError, DamagedStagingError, StreamingUnsupportedError
 from otel_gym.staging.adapters import CaptureAdapter, MegatronCaptureAdapter, TokenMaterial, VLLMCaptureAdapter
 from otel_gym.staging.capture import ActiveCall, RolloutTokenCapture
 from otel_gym.staging.chains import verify_chain
@@ -18,6 +18,7 @@ from otel_gym.staging.digests import (
     compute_staging_digest,
     hash_token_ids,
 )
+from otel_gym.staging.directory_sink import DirectorySink
 from otel_gym.staging.records import (
     CallRecord,
     CaptureAdmission,
@@ -35,6 +36,7 @@ from otel_gym.staging.routes import (
     routed_experts_token_count,
 )
 from otel_gym.staging.sinks import StagingSink
+from otel_gym.staging.staged_calls import Buffer, StagedCall, StagedCalls
 from otel_gym.staging.token_lists import encode_token_ids
 
 __all__ = [
@@ -42,17 +44,22 @@ __all__ = [
     "EXTRAS_DIGEST_VERSION",
     "SCHEMA_VERSION",
     "ActiveCall",
+    "Buffer",
     "CallRecord",
     "CaptureAdapter",
     "CaptureAdmission",
     "CaptureError",
     "CommitCoords",
+    "DamagedStagingError",
+    "DirectorySink",
     "MegatronCaptureAdapter",
     "RolloutTokenCapture",
     "RoutedExperts",
     "StageResult",
     "StagedBaseSnapshot",
+    "StagedCall",
     "StagedCallRecord",
+    "StagedCalls",
     "StagingSink",
     "StreamingUnsupportedError",
     "TokenMaterial",

@@ -17,9 +17,10 @@ from typing import Any
 MAX_UINT64 = 2**64 - 1
 
 _SWAPPED = sys.byteorder == "little"
-# The first two bytes of a big-endian float32 0.0 and 1.0 are 0000 and 3f80, the others 0.
-_SECOND_OF_FIRST = bytes(0x80 if byte == 0x3F else 0x00 if byte == 0 else 0xFF for byte in range(256))
-_IS_PROMPT = bytes(byte == 0 for byte in range(256))
+# Big-endian, 1.0 is 3f f0 and six zero bytes as a double, 3f 80 00 00 as a float32.
+_SECOND_OF_DOUBLE = bytes(0xF0 if byte == 0x3F else 0 for byte in range(256))
+_SECOND_OF_SINGLE = bytes(0x80 if byte == 0x3F else 0 for byte in range(256))
+_IS_PROMPT = bytes(byte != 0x3F for byte in range(256))
 
 
 def encode_token_ids(token_ids: Iterable[int]) -> bytes:
@@ -46,15 +47,22 @@ def encode_mask(mask: Sequence[float]) -> tuple[bytes, bytes]:
         ValueError: a value is neither 0.0 nor 1.0, or no float.
     """
     _check_types("values of the mask", mask, float)
-    encoded = _big_endian(array("f", mask))
-    first = encoded[0::4]
-    plain = encoded[1::4] == first.translate(_SECOND_OF_FIRST) and not (encoded[2::4] + encoded[3::4]).strip(b"\x00")
-    if not plain:  # a -0.0 is 0.0
+    doubles = _big_endian(array("d", mask))
+    first = doubles[0::8]
+    wanted = bytearray(len(doubles))
+    wanted[0::8] = first
+    wanted[1::8] = first.translate(_SECOND_OF_DOUBLE)
+    if wanted == doubles and not first.translate(None, b"\x00\x3f"):
+        singles = bytearray(4 * len(mask))
+        singles[0::4] = first
+        singles[1::4] = first.translate(_SECOND_OF_SINGLE)
+        encoded = bytes(singles)
+    else:  # a -0.0 is 0.0
         odd = next((value for value in mask if value not in (0.0, 1.0)), None)
         if odd is not None:
             raise ValueError(f"the mask is 0.0 for tokens of the prompt and 1.0 for generated ones, got {odd!r}")
-    prompt = first.replace(b"\x80", b"\x00").translate(_IS_PROMPT)
-    return len(mask).to_bytes(8, "big") + encoded, prompt
+        encoded = _big_endian(array("f", mask))
+    return len(mask).to_bytes(8, "big") + encoded, first.translate(_IS_PROMPT)
 
 
 def encode_log_probs(log_probs: Sequence[float], prompt: bytes) -> bytes:
