@@ -7,6 +7,7 @@
     ├── SettingsError               (ValueError) a setting that cannot be used
     ├── CaptureError                a worker's token capture is misused: a second completion, a contradiction
     │   └── StreamingUnsupportedError   a stream has no exact tokens to stage
+    ├── ConversionError             (ValueError) an answer or a request that another dialect cannot say
     ├── DamagedStagingError         (ValueError) a staged call's folder is not what was written
     └── MissingExtraError           (ImportError) an optional library is not installed
 
@@ -22,6 +23,7 @@ from otel_gym_jsonl.errors import CaptureWriteError, DamagedRecordError, Invalid
 __all__ = [
     "CaptureError",
     "CaptureWriteError",
+    "ConversionError",
     "DamagedRecordError",
     "InvalidRolloutIdError",
     "MissingExtraError",
@@ -41,6 +43,10 @@ class CaptureError(OtelGymError):
 
 class StreamingUnsupportedError(CaptureError):
     """A worker that stages tokens was asked for a stream: only a whole answer has exact tokens."""
+
+
+class ConversionError(OtelGymError, ValueError):
+    """An answer or a request of one dialect that cannot be said in another without loss."""
 
 
 class DamagedStagingError(OtelGymError, ValueError):
