@@ -1,8 +1,9 @@
 """Namespaced tools: flat names for a backend that knows no namespaces, the client's own names back.
 
-A client groups tools as `{"type": "namespace", "name": "crm", "tools": [...]}` and calls them by name and `namespace`; the
-backend knows each as `crm__<name>`. In a chat answer the namespace stands in the function, in a Messages answer in the
-`tool_use` block, in a response in the call's item, each beside the name. Source: the staging contract, "Server side".
+A client groups tools as `{"type": "namespace", "name": "crm", "tools": [...]}` and calls them by name and `namespace`;
+the backend knows each as `crm__<name>`. In a chat answer the namespace stands in the function, in a Messages answer in
+the `tool_use` block, in a response in the call's item, each beside the name. Source: the staging contract, "Server
+side".
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Namespaces:
     """The namespaced tools of one request.
 
     Attributes:
-        by_flat_name: flat name → (namespace, name). Only these are restored: a tool that was called `a__b` by its client
+        by_flat_name: flat name → (namespace, name). Only these are restored: a tool that its client called `a__b`
             stays `a__b`.
     """
 
