@@ -74,6 +74,18 @@ def _setting(default: Any, meaning: str, allowed: str, default_text: str | None 
     return Field(default=default, description=meaning, json_schema_extra=words, **constraints)
 
 
+def secret(name: str) -> str:
+    """The value of an environment variable that a user has named as the place of a secret; it is in no message.
+
+    Raises:
+        SettingsError: it is unset, or empty.
+    """
+    value = os.environ.get(name, "").strip()
+    if not value:
+        raise SettingsError(f"{name}: got nothing; allowed: a secret; set this variable, or name the one that holds it")
+    return value
+
+
 class Settings(BaseModel):
     """All that can be set. Making one reads environment and file, and touches nothing on disk.
 

@@ -2,8 +2,8 @@
 
     GatewayFailure              an answer of the gateway's own: status, what went wrong, code
     ClientLeft                  (asyncio.CancelledError) the client hung up
-    UpstreamBroken              (ConnectionError) the upstream failed behind the first byte of its answer
-    └── UpstreamTimeout         (TimeoutError) … because it fell silent
+    UpstreamConnectionError     (ConnectionError) the upstream failed behind the first byte of its answer
+    └── UpstreamTimeoutError    (TimeoutError) … because it fell silent
 
 Only the first is ever said to a client; behind the first byte of an answer the connection is all there is to close.
 """
@@ -38,11 +38,11 @@ class ClientLeft(asyncio.CancelledError):
     """The client of this request hung up: what it asked for is given up, at the upstream too."""
 
 
-class UpstreamBroken(OtelGymError, ConnectionError):  # noqa: N818  as its builtin kin, named for what happened
+class UpstreamConnectionError(OtelGymError, ConnectionError):
     """The upstream failed behind the first byte of its answer."""
 
 
-class UpstreamTimeout(UpstreamBroken, TimeoutError):
+class UpstreamTimeoutError(UpstreamConnectionError, TimeoutError):
     """The upstream fell silent behind the first byte of its answer."""
 
 

@@ -2,8 +2,8 @@
 
     x-otel-gym-upstream: attempted=true, source=local, status=503, reason=context_length_exceeded
 
-An upstream that answers by itself, without asking its model, says so in this header; a gateway does. The record then has
-the upstream's word instead of the gateway's own view. Source: the capture contract, `nemo_gym_model_execution`.
+An upstream that answers by itself, without asking its model, says so in this header; a gateway does. The record then
+has the upstream's word instead of the gateway's own view. Source: the capture contract, `nemo_gym_model_execution`.
 """
 
 from __future__ import annotations

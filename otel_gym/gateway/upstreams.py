@@ -3,63 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import httpx
 
+from otel_gym.correlation import percent_encoded
 from otel_gym.errors import SettingsError
 from otel_gym.gateway.keys import Key
 
-_VERSION = "/v1"
+_VERSION = b"/v1"
 
 
-@dataclass(frozen=True)
 class Upstream:
     """One server.
 
-    Attributes:
+    Args:
         url: its base URL, with or without the `/v1` that the paths of its API begin with.
         name: for logs and for `default`.
         models: names of models, or patterns as a shell has them (`gpt-*`), for which it is asked.
         key: put in the place of the client's; None: the client's key passes.
-        key_header: where it looks for keys, lower case; None: where the client has its own.
+        key_header: where it looks for keys; None: where the client has its own.
+
+    Raises:
+        SettingsError: the URL is none, or has a user in it.
     """
 
-    url: str
-    name: str = "upstream"
-    models: tuple[str, ...] = ()
-    key: Key | None = None
-    key_header: bytes | None = None
-
-    def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
+    def __init__(
+        self,
+        url: str,
+        name: str = "upstream",
+        models: Sequence[str] = (),
+        key: Key | None = None,
+        key_header: str | None = None,
+    ) -> None:
+        parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise SettingsError(
-                f"upstream {self.name!r}: got {self.url!r}; allowed: an http(s) URL without query; write it in full, "
-                "such as 'https://api.openai.com/v1'"
+                f"upstream {name!r}: got {url!r}; allowed: an http(s) URL without query; write it in full, such as "
+                "'https://api.openai.com/v1'"
             )
-        if parts.username is not None:  # the URL is shown in logs
+        if "@" in parts.netloc:  # the URL is shown in logs
             raise SettingsError(
-                f"upstream {self.name!r}: got a URL with a user in it; allowed: one without; name the key's variable "
-                "or file instead"
+                f"upstream {name!r}: got a URL with a user in it; allowed: one without; name the variable or the file "
+                "that holds the key instead"
             )
-        path = parts.path.rstrip("/")
-        object.__setattr__(self, "_origin", httpx.URL(f"{parts.scheme}://{parts.netloc}"))
-        object.__setattr__(self, "_path", path.encode("ascii"))
-        object.__setattr__(self, "_versioned", path.endswith(_VERSION))
+        self.url = url
+        self.name = name
+        self.models = tuple(models)
+        self.key = key
+        self.key_header = None if key_header is None else key_header.lower().encode("ascii")
+        self.origin = httpx.URL(f"{parts.scheme}://{parts.netloc}")
+        self._path = percent_encoded(unquote(parts.path.rstrip("/")))
+        self._unversioned = self._path.removesuffix(_VERSION)
 
-    @property
-    def origin(self) -> httpx.URL:
-        """Scheme, host and port."""
-        return self._origin  # type: ignore[attr-defined, no-any-return]  # set once, above
+    def __repr__(self) -> str:
+        return f"Upstream({self.url!r}, {self.name!r})"
 
     def target(self, raw_path: bytes, query: bytes) -> bytes:
         """The request target on this server: path and query as the client sent them, below the base URL's path."""
-        base: bytes = self._path  # type: ignore[attr-defined]
-        if self._versioned and (raw_path.startswith(b"/v1/") or raw_path == b"/v1"):  # type: ignore[attr-defined]
-            base = base[: -len(_VERSION)]
+        base = self._unversioned if raw_path.startswith(b"/v1/") or raw_path == b"/v1" else self._path
         return base + raw_path + (b"?" + query if query else b"")
 
 
