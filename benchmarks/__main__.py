@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import imports, memory, scenarios, served
+from benchmarks import imports, memory, scenarios, served, staging
 from benchmarks.bench import Bench, Outcome
 from benchmarks.report import check_lines, comparison_lines, machine
 
@@ -31,6 +31,7 @@ RUNS: dict[str, Callable[[Bench], Outcome]] = {
     "h": _in_process(memory.run_peak),
     "memory": memory.run_growth,
     **{f"uvicorn-{name}": _in_process(partial(served.run, name=name)) for name in served.EXCHANGES},
+    "staging": staging.run,
     "import": imports.run,
 }
 
