@@ -186,8 +186,8 @@ async def test_no_key_is_in_a_record_a_span_or_a_log(tmp_path: Path, monkeypatch
     files = json.dumps(running.records())
     shown = "".join(repr((span.name, dict(span.attributes or {}), span.resource, span.events)) for span in spans.spans)
     assert len(spans.spans) > len(running.records()) > 5
-    assert ["chat", "evidence", "httpx"] == [
-        word for word, text in (("chat", files), ("evidence", shown), ("httpx", log.getvalue())) if word in text
+    assert ["chat", "evidence", "HTTP Request"] == [
+        word for word, text in (("chat", files), ("evidence", shown), ("HTTP Request", log.getvalue())) if word in text
     ]
     everything = log.getvalue() + files + shown
     assert [] == [name for name, key in ours.items() if key in everything]
