@@ -40,7 +40,7 @@ def staging_key(rollout_id: str, model_call_id: str) -> str:
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
 
 
 class CaptureAdmission(_Record):
