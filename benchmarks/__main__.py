@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import imports, memory, scenarios, served, staging
+from benchmarks import gateway, imports, memory, scenarios, served, staging
 from benchmarks.bench import Bench, Outcome
 from benchmarks.report import check_lines, comparison_lines, machine
 
@@ -32,6 +32,7 @@ RUNS: dict[str, Callable[[Bench], Outcome]] = {
     "memory": memory.run_growth,
     **{f"uvicorn-{name}": _in_process(partial(served.run, name=name)) for name in served.EXCHANGES},
     "staging": staging.run,
+    "gateway": gateway.run,
     "import": imports.run,
 }
 
