@@ -12,7 +12,7 @@ from otel_gym.calls import Call
 from otel_gym.correlation import ROUTE, TAKEN, Route
 from otel_gym.dialects import DIALECTS, Dialect
 from otel_gym.errors import OtelGymError
-from otel_gym.exchange import Exchange
+from otel_gym.exchange import MODEL_CALL_ID, Exchange
 from otel_gym.provider import Pipeline, pipeline_for
 from otel_gym.redirects import redirected
 from otel_gym.settings import Settings
@@ -130,6 +130,7 @@ class CaptureMiddleware:
     async def _capture(self, call: Call, exchange: Exchange) -> None:
         scope = exchange.scope
         _read_headers(scope, call)
+        scope[MODEL_CALL_ID] = call.model_call_id
         scope.setdefault("state", {})
         extensions = scope.get("extensions")
         if extensions and not _BODILESS.isdisjoint(extensions):

@@ -12,6 +12,7 @@ import httpx
 
 from otel_gym.asgi import App, Receive, Scope, Send
 from otel_gym.gateway.access import Access
+from otel_gym.gateway.asking import Asking
 from otel_gym.gateway.attempts import Retries
 from otel_gym.gateway.failures import ClientLeft, UpstreamConnectionError
 from otel_gym.gateway.keys import ClientKeys
@@ -48,8 +49,7 @@ class Gateway:
         retries: int = 0,
     ) -> None:
         self._client = client
-        self._upstreams = upstreams
-        self._own_keys = client_keys is not None
+        self._asking = Asking(client, upstreams, client_keys is not None)
         self.capture = CaptureMiddleware(self._serve, settings)
         app: App = self.capture
         if retries:
@@ -79,7 +79,7 @@ class Gateway:
         elif scope["type"] == "websocket":
             await refuse_websocket(scope, receive, send)
         else:
-            await Proxying(self._client, self._upstreams, self._own_keys, scope, receive, send).run()
+            await Proxying(self._asking, scope, receive, send).run()
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:

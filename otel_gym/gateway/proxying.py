@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from typing import Final
 
 import httpx
 
 from otel_gym.asgi import Receive, Scope, Send
 from otel_gym.correlation import percent_encoded
+from otel_gym.gateway.asking import BODILESS, Asking
 from otel_gym.gateway.attempts import Attempt
 from otel_gym.gateway.failures import (
     ClientLeft,
@@ -19,39 +18,22 @@ from otel_gym.gateway.failures import (
     send_failure,
 )
 from otel_gym.gateway.headers import content_length, to_client, to_upstream
-from otel_gym.gateway.keys import without_keys
 from otel_gym.gateway.models import model_of
 from otel_gym.gateway.outcomes import Outcome
 from otel_gym.gateway.request_bodies import RequestBody
-from otel_gym.gateway.upstreams import Upstream, Upstreams
-
-logger = logging.getLogger(__name__)
-
-_BODILESS: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "DELETE"})
+from otel_gym.gateway.upstreams import Upstream
 
 
 class Proxying:
     """The responder of one request: made inside the call, never shared.
 
     Args:
-        client: speaks to the upstreams.
-        upstreams: to choose from.
-        own_keys: clients have keys of the gateway, which no upstream must see.
+        asking: of the gateway.
         scope, receive, send: of the server, the rollout's prefix taken off.
     """
 
-    def __init__(
-        self,
-        client: httpx.AsyncClient,
-        upstreams: Upstreams,
-        own_keys: bool,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-    ) -> None:
-        self._client = client
-        self._upstreams = upstreams
-        self._own_keys = own_keys
+    def __init__(self, asking: Asking, scope: Scope, receive: Receive, send: Send) -> None:
+        self._asking = asking
         self._scope = scope
         self._send = send
         self._body = RequestBody(receive)
@@ -87,54 +69,16 @@ class Proxying:
     # ------------------------------------------------------------------ there
 
     async def _upstream(self) -> Upstream:
-        only = self._upstreams.only
-        if only is not None:
-            return only
-        if self._scope["method"] in _BODILESS:
-            return self._upstreams.without_model
-        model = await model_of(await self._body.whole(), self._scope["headers"])
-        if model is None:
-            return self._upstreams.without_model
-        upstream = self._upstreams.of_model(model)
-        if upstream is None:
-            raise GatewayFailure(
-                404,
-                "model_not_found",
-                f"No upstream of this gateway serves the model {model!r:.200}.",
-                Outcome(False, None, "local", "model_not_found"),
-            )
-        return upstream
+        model = None
+        if self._asking.upstreams.only is None and self._scope["method"] not in BODILESS:
+            model = await model_of(await self._body.whole(), self._scope["headers"])
+        return self._asking.of_model(model)
 
     async def _asked(self, upstream: Upstream) -> httpx.Response:
-        request = self._request(upstream)
-        try:
-            return await self._client.send(request, stream=True)
-        except httpx.PoolTimeout as error:
-            raise _failure(error, upstream, 504, "gateway_overloaded", attempted=False) from error
-        except httpx.TimeoutException as error:
-            raise _failure(error, upstream, 504, "upstream_timeout") from error
-        except httpx.TransportError as error:
-            raise _failure(error, upstream, 502, "upstream_unreachable") from error
-
-    def _request(self, upstream: Upstream) -> httpx.Request:
         scope = self._scope
+        target = upstream.target(scope.get("raw_path") or percent_encoded(scope["path"]), scope["query_string"])
         headers = to_upstream(scope["headers"])
-        if upstream.key is not None:
-            headers = upstream.key.in_place(headers, upstream.key_header)
-        elif self._own_keys:
-            headers = without_keys(headers)
-        content = self._body.content
-        method: str = scope["method"]
-        raw_path = scope.get("raw_path") or percent_encoded(scope["path"])
-        target = upstream.target(raw_path, scope["query_string"])
-        return httpx.Request(
-            method,
-            upstream.origin,
-            headers=headers,
-            content=content if content or method not in _BODILESS else None,
-            # httpx would write the path anew, escape for escape.
-            extensions={"target": target, "timeout": self._client.timeout.as_dict()},
-        )
+        return await self._asking.ask(upstream, scope["method"], target, headers, self._body.content)
 
     # ------------------------------------------------------------------ and back
 
@@ -166,12 +110,3 @@ class Proxying:
     async def _fail(self, failure: GatewayFailure) -> None:
         self._attempt.answered(failure.status, ()).mark(failure.outcome).leave(self._scope)
         await send_failure(self._scope, self._send, failure)
-
-
-def _failure(
-    error: httpx.TransportError, upstream: Upstream, status: int, code: str, attempted: bool = True
-) -> GatewayFailure:
-    kind = type(error).__name__
-    logger.warning("otel-gym gateway: upstream %r (%s): %s: %s", upstream.name, upstream.url, kind, error)
-    message = f"The gateway got no answer from its upstream {upstream.name!r} ({kind})."
-    return GatewayFailure(status, code, message, Outcome(attempted, None, "local", code))
