@@ -14,7 +14,8 @@ from openai import APIError
 from otel_gym.dialects import DIALECTS
 from otel_gym.errors import ConversionError
 from otel_gym.sse import events
-from otel_gym.staging.replay import INTERNAL_FIELDS, converted, failure_events, replayed
+from otel_gym.staging.replay import INTERNAL_FIELDS, converted, failure_events, json_bytes, replayed
+from otel_gym_jsonl import json_text
 from otel_gym_jsonl.answers import reasoning_content, tool_calls
 from otel_gym_jsonl.usage import token_counts
 from tests.staging.chat_answers import FULL, chat_answers
@@ -72,7 +73,7 @@ def test_a_capture_of_the_stream_has_the_answer(dialect: str, chat: dict[str, An
     response = assembly.response
     assert response is not None
     assert ("incomplete" if answer.get("status") == "incomplete" else "complete") == assembly.terminal
-    assert tool_calls(answer) == tool_calls(response)
+    assert [as_stored(call) for call in tool_calls(answer)] == tool_calls(response)
     assert (reasoning_content(answer) or None) == (reasoning_content(response) or None)
     assert token_counts(answer["usage"]) == token_counts(response.get("usage"))
 
@@ -173,6 +174,24 @@ def test_why_an_answer_ended(chat: dict[str, Any], stop_reason: str, status: str
         message["stop_sequence"],
     )
     assert status == converted("responses", chat, {})["status"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        ('{"a": "\\ud800"}', {"a": "\ufffd"}),
+        ('{"a": 1, "a": 2}', {"a": 2}),
+        ('{"a": NaN}', {"_raw": '{"a": NaN}'}),
+        ("[1]", {"_raw": "[1]"}),
+        (" ", {}),
+        ('{"a": 18446744073709551616}', {"a": 2**64}),
+    ],
+)
+def test_odd_arguments_are_an_object_in_a_message(arguments: str, wanted: dict[str, Any]) -> None:
+    chat = answer(tool_calls=[{"id": "c", "function": {"name": "f", "arguments": arguments}}])
+    message = converted("messages", chat, REQUEST)
+    read = streamed("messages", replayed("messages", message, REQUEST))
+    assert (wanted, wanted) == (message["content"][-1]["input"], read.content[-1].input)
 
 
 def test_a_custom_tool_s_call_is_one_in_a_response() -> None:
@@ -294,6 +313,15 @@ def test_a_failed_message_raises_in_the_sdk() -> None:
 def test_a_failure_is_terminal_to_the_capture(dialect: str) -> None:
     stream = b"".join(failure_events(dialect, "no answer", REQUEST, "resp_1"))
     assert "error" == by_name(dialect).assemble(events(stream)).terminal
+
+
+def as_stored(call: dict[str, Any]) -> dict[str, Any]:
+    """A record holds no integers beyond 64 bits: arguments with one stand there as text."""
+    try:
+        json_text.dumps(call)
+    except ValueError:
+        return {**call, "arguments": {"_raw": json_bytes(call["arguments"]).decode()}}
+    return call
 
 
 def keys(value: Any) -> set[str]:

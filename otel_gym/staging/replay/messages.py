@@ -99,8 +99,7 @@ def _input(arguments: str) -> dict[str, Any]:
     if not arguments.strip():
         return {}
     try:
-        parsed = json.loads(arguments)
-        json_bytes(parsed)
+        parsed = json.loads(json_bytes(json.loads(arguments)))  # as a stream's client reads it
     except (ValueError, RecursionError):
         return {"_raw": arguments}
     return parsed if isinstance(parsed, dict) else {"_raw": arguments}
