@@ -17,6 +17,8 @@ from otel_gym.gateway.configuration import read_upstreams
 from otel_gym.gateway.keys import ClientKeys, Key
 from otel_gym.gateway.outcomes import OUTCOME_HEADER
 from otel_gym.gateway.pools import Limits, make_client
+from otel_gym.gateway.staged import Staging
+from otel_gym.gateway.staging_log import StagingLog
 from otel_gym.gateway.upstreams import Upstream, Upstreams
 
 __all__ = [
@@ -25,6 +27,8 @@ __all__ = [
     "Gateway",
     "Key",
     "Limits",
+    "Staging",
+    "StagingLog",
     "Upstream",
     "Upstreams",
     "make_client",

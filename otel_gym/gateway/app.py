@@ -17,6 +17,7 @@ from otel_gym.gateway.attempts import Retries
 from otel_gym.gateway.failures import ClientLeft, UpstreamConnectionError
 from otel_gym.gateway.keys import ClientKeys
 from otel_gym.gateway.proxying import Proxying
+from otel_gym.gateway.staged import StagedCall, Staging, staged_route
 from otel_gym.gateway.upstreams import Upstreams
 from otel_gym.middleware import CaptureMiddleware
 from otel_gym.settings import Settings
@@ -34,6 +35,7 @@ class Gateway:
         settings: of the capture; read from the environment when not given.
         client_keys: of those who may call; None: everybody who reaches it.
         retries: further attempts after a failure, each recorded; 0: none.
+        staging: the upstreams are workers that stage the tokens of training rollouts; None: they are not.
 
     Raises:
         SettingsError: capture is on and its directory, or another setting, cannot be used.
@@ -47,10 +49,13 @@ class Gateway:
         *,
         client_keys: ClientKeys | None = None,
         retries: int = 0,
+        staging: Staging | None = None,
     ) -> None:
         self._client = client
         self._asking = Asking(client, upstreams, client_keys is not None)
-        self.capture = CaptureMiddleware(self._serve, settings)
+        self._staging = staging
+        token_sink = None if staging is None else staging.log
+        self.capture = CaptureMiddleware(self._serve, settings, token_sink=token_sink)
         app: App = self.capture
         if retries:
             app = Retries(app, retries)
@@ -78,6 +83,8 @@ class Gateway:
             await self._lifespan(receive, send)
         elif scope["type"] == "websocket":
             await refuse_websocket(scope, receive, send)
+        elif self._staging is not None and (route := staged_route(scope)) is not None:
+            await StagedCall(self._asking, self._staging, route, scope, receive, send).run()
         else:
             await Proxying(self._asking, scope, receive, send).run()
 

@@ -91,7 +91,7 @@ class Asking:
 
 
 def failure(
-    error: httpx.TransportError, upstream: Upstream, status: int, code: str, attempted: bool = True
+    error: httpx.RequestError, upstream: Upstream, status: int, code: str, attempted: bool = True
 ) -> GatewayFailure:
     """What the client hears of an upstream that gave no answer; the log hears more."""
     kind = type(error).__name__
