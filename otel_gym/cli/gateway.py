@@ -18,7 +18,7 @@ from otel_gym.errors import MissingExtraError, SettingsError
 
 if TYPE_CHECKING:
     from otel_gym.cli import Subparsers
-    from otel_gym.gateway import Gateway, Limits, Upstreams
+    from otel_gym.gateway import Configuration, Gateway, Limits
 
 _KEY_HEADERS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 _BACKLOG = 2048
@@ -40,6 +40,12 @@ def add_parser(subparsers: Subparsers) -> None:
     where.add_argument("--upstreams", metavar="FILE", type=Path, help="YAML file of several, chosen by model")
     parser.add_argument("--name", help="name of this model server in the records (model_ref.name)")
     parser.add_argument("--capture-dir", metavar="DIR", type=Path, help="where the records go, else as settings say")
+    parser.add_argument(
+        "--staging-log",
+        metavar="DIR",
+        type=Path,
+        help="the upstream is a worker that stages tokens; what became of each training call goes there",
+    )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s)")
     parser.add_argument("--port", type=int, default=8080, help="port to listen at; 0: a free one (%(default)s)")
     parser.add_argument("--log-level", choices=("error", "warning", "info", "debug"), default="warning")
@@ -107,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _gateway(args: argparse.Namespace) -> Gateway:
-    from otel_gym.gateway import ClientKeys, Gateway, Limits, make_client
+    from otel_gym.gateway import ClientKeys, Gateway, Limits, Staging, StagingLog, make_client
     from otel_gym.settings import Settings
 
     client_keys = None if args.client_keys_file is None else ClientKeys.from_file(args.client_keys_file)
@@ -116,28 +122,39 @@ def _gateway(args: argparse.Namespace) -> Gateway:
             f"--host: got {args.host!r}, where anybody could call with the upstream's key; allowed: this machine's own "
             "address, 127.0.0.1; give --client-keys-file, or say --allow-any-client"
         )
+    configuration = _configuration(args)
+    log = args.staging_log.absolute() if args.staging_log is not None else configuration.staging_log
+    if configuration.external_staging and log is None:
+        raise SettingsError(
+            "token_id_capture.external_staging: got true and no place for its log; allowed: true with staging_log, a "
+            "directory; name one there or with --staging-log"
+        )
+    staging = Staging(StagingLog(log)) if log is not None and configuration.external_staging else None
     values = {"model_server_name": args.name, "model_call_capture_dir": args.capture_dir}
     if args.capture_dir is not None:
         values |= {"model_call_capture_dir": args.capture_dir.absolute(), "observability_enabled": True}
     return Gateway(
         make_client(_limits(args, Limits)),
-        _upstreams(args),
+        configuration.upstreams,
         Settings(**{key: value for key, value in values.items() if value is not None}),
         client_keys=client_keys,
         retries=args.retries,
+        staging=staging,
     )
 
 
-def _upstreams(args: argparse.Namespace) -> Upstreams:
-    from otel_gym.gateway import Upstream, Upstreams, read_upstreams
+def _configuration(args: argparse.Namespace) -> Configuration:
+    from otel_gym.gateway import Configuration, Upstream, Upstreams, read_configuration
     from otel_gym.gateway.configuration import key_of
 
     if args.upstreams is not None:
         if args.key_env or args.key_file or args.key_header:
             raise SettingsError("--key-…: got one with --upstreams; allowed: keys in the file; name them there")
-        return read_upstreams(args.upstreams)
+        found = read_configuration(args.upstreams)
+        return found._replace(external_staging=found.external_staging or args.staging_log is not None)
     key = key_of(args.key_env, args.key_file)
-    return Upstreams([Upstream(args.upstream, key=key, key_header=args.key_header)], "upstream")
+    upstreams = Upstreams([Upstream(args.upstream, key=key, key_header=args.key_header)], "upstream")
+    return Configuration(upstreams, external_staging=args.staging_log is not None)
 
 
 def _limits(args: argparse.Namespace, make: type[Limits]) -> Limits:

@@ -13,7 +13,7 @@ except ImportError as error:
     raise MissingExtraError("the gateway", "gateway") from error
 
 from otel_gym.gateway.app import Gateway
-from otel_gym.gateway.configuration import read_upstreams
+from otel_gym.gateway.configuration import Configuration, read_configuration
 from otel_gym.gateway.keys import ClientKeys, Key
 from otel_gym.gateway.outcomes import OUTCOME_HEADER
 from otel_gym.gateway.pools import Limits, make_client
@@ -24,6 +24,7 @@ from otel_gym.gateway.upstreams import Upstream, Upstreams
 __all__ = [
     "OUTCOME_HEADER",
     "ClientKeys",
+    "Configuration",
     "Gateway",
     "Key",
     "Limits",
@@ -32,5 +33,5 @@ __all__ = [
     "Upstream",
     "Upstreams",
     "make_client",
-    "read_upstreams",
+    "read_configuration",
 ]

@@ -1,4 +1,4 @@
-"""The upstreams of a gateway as a YAML file names them.
+"""What a gateway does, as a YAML file says it.
 
 default: policy                       # for models that none names; without it they are answered 404
 upstreams:
@@ -9,12 +9,15 @@ upstreams:
     models: [gpt-5, "gpt-5-*"]        # names, or patterns as a shell has them
     key_env: OPENAI_API_KEY           # or key_file: a path, from the directory of this file
     key_header: authorization         # or x-api-key, api-key, x-goog-api-key; else where the client has its key
+token_id_capture:
+  external_staging: false             # true: the upstreams are workers that stage tokens (docs/staging.md)
+staging_log: staging                  # where it is recorded what became of each such call: a path, from here
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -40,11 +43,33 @@ class _Upstream(BaseModel):
         return Upstream(self.url, self.name, self.models, key_of(self.key_env, key_file), self.key_header)
 
 
+class _TokenIdCapture(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    external_staging: bool = False
+
+
 class _File(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     upstreams: list[_Upstream] = Field(min_length=1)
     default: str | None = None
+    token_id_capture: _TokenIdCapture = _TokenIdCapture()
+    staging_log: Path | None = None
+
+
+class Configuration(NamedTuple):
+    """What a file says.
+
+    Attributes:
+        upstreams: where requests go.
+        external_staging: they are workers that stage tokens.
+        staging_log: where it is recorded what became of staged calls; None where the file does not say.
+    """
+
+    upstreams: Upstreams
+    external_staging: bool = False
+    staging_log: Path | None = None
 
 
 def key_of(variable: str | None, path: Path | None) -> Key | None:
@@ -60,8 +85,8 @@ def key_of(variable: str | None, path: Path | None) -> Key | None:
     return None if path is None else Key.from_file(path)
 
 
-def read_upstreams(path: Path) -> Upstreams:
-    """The upstreams that a file names.
+def read_configuration(path: Path) -> Configuration:
+    """What a file says.
 
     Raises:
         SettingsError: the file, or what it says, cannot be used.
@@ -86,4 +111,6 @@ def read_upstreams(path: Path) -> Upstreams:
             for detail in error.errors(include_url=False, include_context=False, include_input=False)
         )
         raise SettingsError(wrong) from None
-    return Upstreams([upstream.made(path.parent) for upstream in file.upstreams], file.default)
+    upstreams = Upstreams([upstream.made(path.parent) for upstream in file.upstreams], file.default)
+    log = None if file.staging_log is None else (path.parent / file.staging_log).absolute()
+    return Configuration(upstreams, file.token_id_capture.external_staging, log)

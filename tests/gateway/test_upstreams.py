@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from otel_gym.errors import SettingsError
-from otel_gym.gateway import Upstream, Upstreams, read_upstreams
+from otel_gym.gateway import Upstream, Upstreams, read_configuration
 from otel_gym.testing import Exchange
 from tests.gateway.gateways import gateway
 from tests.gateway.raw_upstream import answering, http, playing
@@ -92,7 +92,7 @@ def test_a_file_names_upstreams_models_and_keys(tmp_path: Path, monkeypatch: pyt
         "  - {name: policy, url: http://127.0.0.1:8000/v1, key_file: policy.key}\n"
         "  - {name: judge, url: https://judge.test, models: [gpt-5], key_env: JUDGE_KEY, key_header: x-api-key}\n"
     )
-    upstreams = read_upstreams(path)
+    upstreams = read_configuration(path).upstreams
     policy, judge = upstreams.all
     assert ("policy", "judge") == (upstreams.of_model("x").name, upstreams.of_model("gpt-5").name)  # type: ignore[union-attr]  # there is a default
     assert policy.key is not None
@@ -121,6 +121,6 @@ def test_a_file_names_upstreams_models_and_keys(tmp_path: Path, monkeypatch: pyt
 def test_a_file_that_cannot_be_used_says_why(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "upstreams.yaml").write_text(text)
     with pytest.raises(SettingsError, match=message):
-        read_upstreams(tmp_path / "upstreams.yaml")
+        read_configuration(tmp_path / "upstreams.yaml")
     with pytest.raises(SettingsError, match="cannot be read"):
-        read_upstreams(tmp_path / "none.yaml")
+        read_configuration(tmp_path / "none.yaml")
