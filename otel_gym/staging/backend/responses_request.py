@@ -8,12 +8,14 @@ from typing import Any
 
 from otel_gym.errors import ConversionError
 from otel_gym.staging.backend.parts import a_list, a_text, an_object, function_call, function_tool, joined, named_choice
+from otel_gym.staging.compactions import REQUEST, is_compaction, left_by_compaction, summary_of, wants_compaction
 
 _RENAMED = {"max_output_tokens": "max_completion_tokens"}
 # What a stateless backend has no use for: it goes no further, and the client's answer repeats it.
 _DROPPED = frozenset(
     {
         "background",
+        "context_management",
         "include",
         "input",
         "instructions",
@@ -48,6 +50,8 @@ def from_responses(request: Mapping[str, Any]) -> dict[str, Any]:
     """The request as a chat request, with flat names of tools as they stand.
 
     Tools that the provider itself would run (`web_search`, …) are offers that a backend cannot make: they are left out.
+    So is `context_management`: the context is compacted where the client says so, not unasked. Where it does, the model
+    is asked for a summary, in any form and without a call.
 
     Args:
         request: is not changed.
@@ -55,6 +59,7 @@ def from_responses(request: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConversionError: it leans on what another server keeps, or holds what chat cannot say.
     """
+    compacts = wants_compaction(request)
     for key in _KEPT_BY_THE_SERVER:
         if request.get(key) is not None:
             raise ConversionError(f"{key} is kept by a server that this is not: send the whole input")
@@ -72,7 +77,9 @@ def from_responses(request: Mapping[str, Any]) -> dict[str, Any]:
         choice = choice.get("mode", "auto")
     if tools:
         chat["tools"] = tools
-        if choice is not None:
+        if compacts:  # they stay, so that the prompt begins as those before it
+            chat["tool_choice"] = "none"
+        elif choice is not None:
             chat["tool_choice"] = _choice(choice)
     elif isinstance(choice, dict):
         _choice(choice)
@@ -80,7 +87,8 @@ def from_responses(request: Mapping[str, Any]) -> dict[str, Any]:
     if effort is not None:
         chat["reasoning_effort"] = effort
     text = an_object("text", request.get("text") or {})
-    if (response_format := _format(an_object("text.format", text.get("format") or {}))) is not None:
+    response_format = _format(an_object("text.format", text.get("format") or {}))
+    if response_format is not None and not compacts:
         chat["response_format"] = response_format
     if text.get("verbosity") is not None:
         chat["verbosity"] = text["verbosity"]
@@ -95,8 +103,12 @@ def _messages(request: Mapping[str, Any]) -> list[dict[str, Any]]:
     if isinstance(given, str):
         history.say("user", given)
     else:
-        for item in a_list("input", given):
+        compacts = wants_compaction(request)
+        items = left_by_compaction(a_list("input", given))
+        for item in items[:-1] if compacts else items:
             history.add(an_object("item of the input", item))
+        if compacts:
+            history.say("user", REQUEST)
     return history.messages
 
 
@@ -131,6 +143,8 @@ class _History:
             self._open = None
             call_id = a_text("call_id", item.get("call_id"))
             self.messages.append({"role": "tool", "tool_call_id": call_id, "content": _content(item.get("output"))})
+        elif is_compaction(item):
+            self.say("assistant", summary_of(item))
         else:
             raise ConversionError(f"an item of type {kind!r:.80} cannot be said to a chat backend")
 

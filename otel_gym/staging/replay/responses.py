@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from otel_gym.errors import ConversionError
+from otel_gym.staging.compactions import compaction_item, wants_compaction
 from otel_gym.staging.replay.worker_answer import ToolCall, WorkerAnswer
 
 # What a response repeats of its request, with what stands there when the request does not say it.
@@ -30,11 +32,15 @@ _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"
 def responses_answer(answer: WorkerAnswer, request: Mapping[str, Any]) -> dict[str, Any]:
     """The answer as a client of the Responses API gets it.
 
-    Reasoning comes as summary, where readers of captures look for it. Unknown token counts are left out.
+    Reasoning comes as summary, where readers of captures look for it. Unknown token counts are left out. Where a
+    compaction was asked for, its item is all of the output: the reasoning behind it goes as that before it does.
 
     Args:
         answer: the worker's.
         request: the client's, as it came: what a response repeats of its request is taken from there.
+
+    Raises:
+        ConversionError: a compaction was asked for, and this is no summary.
     """
     reason = _INCOMPLETE.get(answer.finish)
     status = "completed" if reason is None else "incomplete"
@@ -46,7 +52,7 @@ def responses_answer(answer: WorkerAnswer, request: Mapping[str, Any]) -> dict[s
         "error": None,
         "incomplete_details": None if reason is None else {"reason": reason},
         "model": answer.model,
-        "output": _output(answer, status),
+        "output": [_compaction(answer)] if wants_compaction(request) else _output(answer, status),
         "usage": None if answer.usage is None else _usage(answer.usage),
         **{key: request.get(key, default) for key, default in _REPEATED.items()},
     }
@@ -55,6 +61,12 @@ def responses_answer(answer: WorkerAnswer, request: Mapping[str, Any]) -> dict[s
 def response_id(answer: WorkerAnswer) -> str:
     """The id of the response that a worker's answer becomes."""
     return f"resp_{answer.suffix.removeprefix('resp_')}"
+
+
+def _compaction(answer: WorkerAnswer) -> dict[str, Any]:
+    if not answer.text or answer.refusal or answer.tool_calls:
+        raise ConversionError("a compaction is a text and nothing else")
+    return compaction_item(answer.text, f"cmp_{answer.suffix.removeprefix('resp_')}")
 
 
 def _output(answer: WorkerAnswer, status: str) -> list[dict[str, Any]]:

@@ -25,7 +25,8 @@ def _payloads(response: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for index, item in enumerate(response["output"]):
         at = {"output_index": index}
         empty, changes = _ITEMS[item["type"]](item)
-        yield {"type": "response.output_item.added", **at, "item": {**empty, "status": "in_progress"}}
+        begun_item = {**empty, "status": "in_progress"} if "status" in item else empty
+        yield {"type": "response.output_item.added", **at, "item": begun_item}
         for change in changes:
             yield {**change, **at, "item_id": item["id"]}
         yield {"type": "response.output_item.done", **at, "item": item}
@@ -89,9 +90,14 @@ def _custom_tool_call(item: Item) -> tuple[Item, Iterator[Item]]:
     return {**item, "input": ""}, changes()
 
 
+def _compaction(item: Item) -> tuple[Item, Iterator[Item]]:
+    return {**item, "encrypted_content": ""}, iter(())
+
+
 _ITEMS = {
     "reasoning": _reasoning,
     "message": _message,
     "function_call": _function_call,
     "custom_tool_call": _custom_tool_call,
+    "compaction": _compaction,
 }
