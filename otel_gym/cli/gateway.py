@@ -93,11 +93,11 @@ def run(args: argparse.Namespace) -> int:
     except ImportError as error:
         raise MissingExtraError("the gateway", "gateway") from error
     gateway = _gateway(args)
-    logging.basicConfig(level=args.log_level.upper(), stream=sys.stderr)
-    for name in _TELLTALES:
-        logging.getLogger(name).setLevel(logging.WARNING)
     family = socket.AF_INET6 if ":" in args.host else socket.AF_INET
     with socket.create_server((args.host, args.port), family=family, backlog=_BACKLOG) as listening:
+        logging.basicConfig(level=args.log_level.upper(), stream=sys.stderr)
+        for name in _TELLTALES:
+            logging.getLogger(name).setLevel(logging.WARNING)
         config = uvicorn.Config(
             gateway,
             log_config=None,

@@ -63,3 +63,26 @@ def test_without_its_libraries_the_install_line_is_said(
     assert (
         "otel-gym: the gateway needs an optional library: pip install 'otel-gym[gateway]'\n" == capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--staging-log", "/proc/no"], "/proc/no"),
+        (["--upstreams", "staging.yaml"], "got true and no place for its log"),
+    ],
+)
+def test_staging_needs_a_place_for_its_log(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "staging.yaml").write_text(
+        "upstreams: [{name: w, url: 'http://127.0.0.1:1'}]\ntoken_id_capture: {external_staging: true}\n"
+    )
+    place = arguments if "--upstreams" in arguments else ["--upstream", "http://127.0.0.1:1", *arguments]
+    assert 0 < cli.main(["gateway", "--port", "0", *place])
+    assert message in capsys.readouterr().err
