@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import attaching, collecting, imports, memory, mirrored, scenarios, served
+from benchmarks import attaching, collecting, gateway, imports, memory, mirrored, scenarios, served, staging
 from benchmarks.bench import Bench, Outcome
 from benchmarks.report import check_lines, comparison_lines, machine
 
@@ -34,6 +34,8 @@ RUNS: dict[str, Callable[[Bench], Outcome]] = {
     **{f"uvicorn-{name}": _in_process(partial(served.run, name=name)) for name in served.EXCHANGES},
     "attach": attaching.run,
     "collect": _in_process(collecting.run),
+    "staging": staging.run,
+    "gateway": gateway.run,
     "import": imports.run,
 }
 

@@ -29,6 +29,9 @@ logger = logging.getLogger(__name__)
 EXECUTION_OUTCOME: Final = "nemo_gym_model_execution"
 """Key of the execution outcome that an application may leave in scope state."""
 
+MODEL_CALL_ID: Final = "otel_gym.model_call_id"
+"""Scope key: id of the record that a captured request becomes."""
+
 LINGER_SECONDS: Final = 0.05
 """How long an application may go on after the terminal event before its client gets it all the same."""
 

@@ -13,11 +13,12 @@ from otel_gym.content_encoding import encoding_of
 from otel_gym.correlation import Route
 from otel_gym.dialects import DIALECTS, Dialect
 from otel_gym.errors import OtelGymError
-from otel_gym.exchange import Exchange
+from otel_gym.exchange import MODEL_CALL_ID, Exchange
 from otel_gym.provider import Pipeline, pipeline_for
 from otel_gym.redirects import redirected
 from otel_gym.refusal import refuse
 from otel_gym.settings import Settings
+from otel_gym.token_sink import TokenSink, UnstagedCalls
 from otel_gym.unattributed import Unattributed
 from otel_gym.websockets import asks_for_websocket, refuse_websocket
 from otel_gym_jsonl.files import is_rollout_id
@@ -37,6 +38,7 @@ class CaptureMiddleware:
         app: any ASGI application.
         settings: read from the environment when not given, so that servers which construct middleware themselves
             (`vllm serve --middleware otel_gym.CaptureMiddleware`) need nothing else.
+        token_sink: told of training rollouts whose calls went past the token capture, with capture on or off.
 
     Raises:
         SettingsError: capture is on and its directory, or another setting, cannot be used. Where Starlette makes the
@@ -45,8 +47,8 @@ class CaptureMiddleware:
 
     settings: Settings
 
-    def __init__(self, app: App, settings: Settings | None = None) -> None:
-        self.app = app
+    def __init__(self, app: App, settings: Settings | None = None, *, token_sink: TokenSink | None = None) -> None:
+        self.app = app if token_sink is None else UnstagedCalls(app, token_sink)
         self.unattributed = Unattributed()
         self._pipeline: Pipeline | None = None
         self._refusal: OtelGymError | None = None
@@ -135,6 +137,7 @@ class CaptureMiddleware:
     async def _capture(self, call: Call, exchange: Exchange) -> None:
         scope = exchange.scope
         _read_headers(scope, call)
+        scope[MODEL_CALL_ID] = call.model_call_id
         scope.setdefault("state", {})
         extensions = scope.get("extensions")
         if extensions and not _BODILESS.isdisjoint(extensions):

@@ -73,6 +73,18 @@ class MirrorDestination(BaseModel):
     content: bool | None = None
 
 
+def secret(name: str) -> str:
+    """The value of an environment variable that a user has named as the place of a secret; it is in no message.
+
+    Raises:
+        SettingsError: it is unset, or empty.
+    """
+    value = os.environ.get(name, "").strip()
+    if not value:
+        raise SettingsError(f"{name}: got nothing; allowed: a secret; set this variable, or name the one that holds it")
+    return value
+
+
 class Settings(BaseModel):
     """All that can be set. Making one reads environment and file, and touches nothing on disk.
 

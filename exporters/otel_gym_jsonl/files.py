@@ -103,8 +103,8 @@ class CaptureFile:
         restored: whether the last append that failed left nothing behind, so that its lines may be tried again.
     """
 
-    def __init__(self, directory: Path, rollout_id: str) -> None:
-        self.path = capture_path(directory, rollout_id)
+    def __init__(self, directory: Path, rollout_id: str, suffix: str = CAPTURE_SUFFIX) -> None:
+        self.path = directory / (_readable(rollout_id) + suffix)
         self._name = str(self.path)
         self.restored = True
         self._directory = directory

@@ -26,7 +26,7 @@ __all__ = ["COMMANDS", "FAILED", "INTERRUPTED", "MISUSED", "main", "make_parser"
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
-COMMANDS = ("run", "show", "verify", "attach", "collect")
+COMMANDS = ("run", "show", "verify", "attach", "collect", "gateway")
 
 
 class Command(Protocol):

@@ -5,8 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from pydantic import BaseModel
 
 from otel_gym import CaptureMiddleware, Settings, current_rollout_id
 from otel_gym.rollouts.attachment import ATTACHED_KEYS, ROW_KEYS, attach_perf, attach_trajectory, merge_capture
@@ -16,6 +19,27 @@ from otel_gym.rollouts.ids import (
     maybe_rollout_id_from_run_body,
     rollout_path_prefix,
 )
+from otel_gym.staging import (
+    CallRecord,
+    CaptureAdmission,
+    CommitCoords,
+    MegatronCaptureAdapter,
+    RolloutTokenCapture,
+    StageResult,
+    VLLMCaptureAdapter,
+    build_staging_delta,
+    classify_route_span,
+    compute_chain_hash,
+    compute_extras_digest,
+    compute_staging_digest,
+    decode_routed_experts,
+    encode_routed_experts,
+    encode_token_ids,
+    hash_token_ids,
+    routed_experts_token_count,
+    staging_key,
+)
+from otel_gym.token_sink import TokenSink
 from otel_gym_jsonl import (
     CaptureStore,
     aggregate_model_call_metrics,
@@ -23,17 +47,22 @@ from otel_gym_jsonl import (
     read_available_model_call_records,
 )
 from otel_gym_jsonl.errors import DamagedRecordError, InvalidRolloutIdError
+from tests.conformance.staging_flow import call_flow
 
 __all__ = ["current_rollout_id"]
 
+HAS_TOKEN_SINK = True
 
-def make_app(inner: Any, capture_dir: Path, *, model_server_name: str | None = None) -> CaptureMiddleware:
+
+def make_app(
+    inner: Any, capture_dir: Path, *, model_server_name: str | None = None, token_sink: TokenSink | None = None
+) -> CaptureMiddleware:
     settings = Settings(
         observability_enabled=True,
         model_call_capture_dir=capture_dir,
         model_server_name=model_server_name or None,  # the reference takes an empty name for none
     )
-    return CaptureMiddleware(inner, settings=settings)
+    return CaptureMiddleware(inner, settings=settings, token_sink=token_sink)
 
 
 async def finish(app: CaptureMiddleware) -> None:
@@ -119,3 +148,41 @@ def correlation(fn: str, args: dict[str, Any]) -> Any:
 def file_names(rollout_id: str) -> list[str]:
     store = CaptureStore(Path("/"))
     return [store.path_for(rollout_id).name, store.marker_for(rollout_id).name]
+
+
+def staging(op: str, args: dict[str, Any]) -> Any:
+    functions: dict[str, Callable[..., Any]] = {
+        "build_staging_delta": build_staging_delta,
+        "classify_route_span": classify_route_span,
+        "compute_chain_hash": compute_chain_hash,
+        "compute_extras_digest": compute_extras_digest,
+        "compute_staging_digest": compute_staging_digest,
+        "decode_routed_experts": lambda payload: decode_routed_experts(payload)._asdict(),
+        "encode_routed_experts": encode_routed_experts,
+        "encode_token_ids": lambda token_ids: encode_token_ids(token_ids).hex(),
+        "hash_token_ids": hash_token_ids,
+        "routed_experts_token_count": routed_experts_token_count,
+        "staging_key": staging_key,
+        "call_flow": flow,
+        **{
+            model.__name__: partial(wire_model, model)
+            for model in (CallRecord, CaptureAdmission, CommitCoords, StageResult)
+        },
+    }
+    return functions[op](**args)
+
+
+def wire_model(model: type[BaseModel], **fields: Any) -> dict[str, Any]:
+    return model.model_validate(fields).model_dump(mode="json")
+
+
+def flow(**args: Any) -> dict[str, Any]:
+    steps: dict[str, Any] = call_flow(
+        args,
+        RolloutTokenCapture=RolloutTokenCapture,
+        CaptureAdmission=CaptureAdmission,
+        StageResult=StageResult,
+        staging_key=staging_key,
+        adapters={"vllm": VLLMCaptureAdapter, "megatron": MegatronCaptureAdapter},
+    )
+    return steps
