@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from anthropic import InternalServerError
+from openai import NotFoundError
 
 from otel_gym import Settings
 from otel_gym.gateway import Gateway, Staging, StagingLog, Upstream, Upstreams, make_client
@@ -169,6 +170,7 @@ async def test_a_compaction_is_streamed_and_a_new_chain_begins_after_it(served: 
     assert last is not None
     (item,) = last.response.output
     assert summary_of(item.to_dict()).startswith("I have read")
+    assert item.to_dict() == served.store.read("compacted")[-1]["response"]["output"][0]
     conversation.history.append(item.to_dict())
     assert read("two") == conversation.text(await conversation.say("two", stream=True))
     assert read("three") == conversation.text(await conversation.say("three", stream=False))
@@ -181,6 +183,13 @@ async def test_a_compaction_is_streamed_and_a_new_chain_begins_after_it(served: 
 def verify_all(chain: list[StagedCallRecord]) -> list[StagedCallRecord]:
     assert verify_chain(chain)
     return chain
+
+
+async def test_the_path_that_compacts_is_not_the_workers_and_spends_nothing(served: Trained, clients: Clients) -> None:
+    client = clients.conversation("responses", served.url("elsewhere")).client
+    with pytest.raises(NotFoundError):
+        await client.responses.compact(model="m", input="hi")
+    assert [] == served.log.read("elsewhere")
 
 
 # ---------------------------------------------------------------- workers that fail, stall, die
