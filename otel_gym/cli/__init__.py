@@ -70,7 +70,7 @@ def make_parser() -> argparse.ArgumentParser:
 def _parser_and_commands() -> tuple[argparse.ArgumentParser, dict[str, Command]]:
     parser = argparse.ArgumentParser(
         prog="otel-gym",
-        description="Look at what the model calls of rollouts left on disk.",
+        description="Capture the model calls of rollouts in front of any upstream, and look at what they left on disk.",
         epilog="exit codes: 0 complete, 1 something is missing, damaged or failed, 2 wrong usage or configuration, "
         "130 interrupted",
     )
