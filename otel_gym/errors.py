@@ -12,6 +12,8 @@
     ├── DamagedStagingError         (ValueError) a staged call's folder is not what was written
     └── MissingExtraError           (ImportError) an optional library is not installed
 
+How a request of the gateway may end is drawn in `otel_gym.gateway.failures`.
+
 The first three belong to the capture format (`otel_gym_jsonl.errors`), which works without the rest.
 """
 

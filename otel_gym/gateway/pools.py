@@ -1,13 +1,14 @@
 """The client that speaks to the upstreams: many small connection pools behind one transport.
 
-httpcore looks through its whole pool at the beginning and the end of each request, and for each idle connection through
-all of them once more: the end of 500 streams would hold up the event loop for seconds. A pool of a few connections
-costs microseconds.
+httpcore looks through its whole pool at the beginning and the end of each request, asks the system about each idle
+connection, and for each looks through all of them once more: the end of 500 streams would hold up the event loop for
+seconds. A pool of a few connections costs microseconds.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ from typing import Final
 
 import httpx
 
-POOL_SIZE: Final = 16
+POOL_SIZES: Final = {"http": 4, "https": 32}
+"""Requests of one pool at once. Behind TLS there may be HTTP/2, where they share a connection."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def make_client(limits: Limits | None = None, verify: ssl.SSLContext | None = No
 
 
 class Pools(httpx.AsyncBaseTransport):
-    """As many pools of `POOL_SIZE` connections as are busy at once.
+    """As many pools as are busy at once, each of a size for the scheme of its upstreams.
 
     Args:
         limits: of connections; times to wait come with each request.
@@ -77,7 +79,7 @@ class Pools(httpx.AsyncBaseTransport):
     def __init__(self, limits: Limits, verify: ssl.SSLContext) -> None:
         self._limits = limits
         self._verify = verify
-        self._pools: list[_Pool] = []
+        self._pools: dict[str, list[_Pool]] = {scheme: [] for scheme in POOL_SIZES}
         self._places = asyncio.Semaphore(limits.max_connections)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -86,10 +88,11 @@ class Pools(httpx.AsyncBaseTransport):
             await self._wait(request)
         else:
             await self._places.acquire()
-        pool = next((pool for pool in self._pools if pool.busy < POOL_SIZE), None)
+        scheme = request.url.scheme
+        pool = next((pool for pool in self._pools[scheme] if pool.busy < pool.size), None)
         if pool is None:
-            pool = _Pool(self._limits, self._verify)
-            self._pools.append(pool)
+            pool = _Pool(POOL_SIZES[scheme], self._limits, self._verify)
+            self._pools[scheme].append(pool)
         place = _Place(pool, self._places)
         try:
             response = await pool.transport.handle_async_request(request)
@@ -108,7 +111,7 @@ class Pools(httpx.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         """Close every connection."""
-        for pool in self._pools:
+        for pool in itertools.chain(*self._pools.values()):
             await pool.transport.aclose()
 
     async def __aexit__(
@@ -123,16 +126,17 @@ class Pools(httpx.AsyncBaseTransport):
 class _Pool:
     """A pool, and how many requests it serves."""
 
-    __slots__ = ("busy", "transport")
+    __slots__ = ("busy", "size", "transport")
 
-    def __init__(self, limits: Limits, verify: ssl.SSLContext) -> None:
+    def __init__(self, size: int, limits: Limits, verify: ssl.SSLContext) -> None:
+        self.size = size
         self.busy = 0
         self.transport = httpx.AsyncHTTPTransport(
             verify=verify,
             http2=True,
             limits=httpx.Limits(
-                max_connections=POOL_SIZE,
-                max_keepalive_connections=POOL_SIZE,
+                max_connections=size,
+                max_keepalive_connections=size,
                 keepalive_expiry=limits.keepalive_s,
             ),
         )

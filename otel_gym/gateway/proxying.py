@@ -93,7 +93,7 @@ class Proxying:
             left = 0
         last = b""
         try:
-            async for piece in response.aiter_raw():
+            async for piece in _pieces(response):
                 if left is not None:
                     left -= len(piece)
                     if left <= 0:  # with it the client has seen the end: the message has to say so
@@ -104,9 +104,18 @@ class Proxying:
             raise UpstreamTimeoutError(f"the upstream fell silent in the middle of its answer: {error!r}") from error
         except httpx.TransportError as error:
             raise UpstreamConnectionError(f"the upstream broke off in the middle of its answer: {error!r}") from error
+        await response.aclose()  # the connection is free for others while the record is written
         self._body.unwatch()
         await send({"type": "http.response.body", "body": last, "more_body": False})
 
     async def _fail(self, failure: GatewayFailure) -> None:
         self._attempt.answered(failure.status, ()).mark(failure.outcome).leave(self._scope)
         await send_failure(self._scope, self._send, failure)
+
+
+def _pieces(response: httpx.Response) -> httpx.AsyncByteStream:
+    """The body as it comes, encoded as it is: what `aiter_raw` gives, without its costs for each piece."""
+    stream = response.stream
+    if not isinstance(stream, httpx.AsyncByteStream):
+        raise TypeError(f"an answer of an async client has an async stream, got {type(stream).__name__}")
+    return stream
