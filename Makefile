@@ -17,11 +17,22 @@ FLOORS_MADE := $(FLOORS)/.made
 FLOOR_VERSION := 3.10
 FLOOR_PYTHON ?= $(shell scripts/find_python $(FLOOR_VERSION))
 
+SERVICES := .services
+PHOENIX := $(SERVICES)/phoenix
+PHOENIX_MADE := $(PHOENIX)/.made
+SERVERS_MADE := $(SERVICES)/litellm/.made $(SERVICES)/transformers/.made
+VLLM := $(SERVICES)/vllm
+VLLM_MADE := $(VLLM)/.made
+VLLM_VERSION := 3.12
+VLLM_PYTHON ?= $(shell scripts/find_python $(VLLM_VERSION))
+
 # A hanging test is a failure with a stack, not a run that never ends.
 PYTEST := -m pytest -n auto --dist=worksteal --timeout=300
-QUICK := not slow and not servers
+# Servers of hundreds of MB in environments of their own: by their own targets.
+APART := not servers_real and not vllm
+QUICK := not slow and not servers and $(APART)
 
-.PHONY: help demo test test-floors test-wheel check bench lock clean
+.PHONY: help demo test test-floors test-servers test-vllm test-wheel services phoenix check bench lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,9 +40,17 @@ help: ## this list
 demo: $(MADE) ## three rollouts of real clients against a captured model server, under a minute
 	@$(BIN)/python -m demo
 
-test: $(MADE) ## the whole suite, on the locked development versions
+test: $(MADE) services-where-go ## the whole suite, on the locked development versions
 	@echo "==> the whole suite"
-	$(BIN)/python $(PYTEST) $(ARGS)
+	$(BIN)/python $(PYTEST) -m "$(APART)" $(ARGS)
+
+test-servers: $(SERVERS_MADE) ## LiteLLM's proxy and transformers serve, unmodified (5.3 GB; 1 minute once installed)
+	@echo "==> servers in environments of their own"
+	$(BIN)/python -m pytest -n 2 --dist=loadgroup --timeout=600 -m servers_real tests/servers $(ARGS)
+
+test-vllm: $(VLLM_MADE) ## the CPU build of vLLM, unmodified, with Python 3.12 (5.9 GB, about 10 minutes)
+	@echo "==> vLLM"
+	$(BIN)/python -m pytest -m vllm tests/servers $(ARGS)
 
 test-floors: ## the quick part of the suite on Python 3.10 and the oldest supported dependencies
 	@if [ -n "$(FLOOR_PYTHON)" ]; then $(MAKE) --no-print-directory run-floors; \
@@ -51,6 +70,17 @@ test-wheel: $(MADE) ## build the wheel, install it alone, and use it from outsid
 	.venv-wheel/bin/python $(PIP_INSTALL) --constraint requirements/dev.txt dist/otel_gym-*.whl
 	cd "$$(mktemp -d)" && "$(CURDIR)/.venv-wheel/bin/python" -I "$(CURDIR)/scripts/smoke_wheel.py" "$(CURDIR)"
 
+services: ## build Jaeger and a Collector for the suite (needs Go; about 8 minutes, once, then seconds)
+	@echo "==> services, into $(SERVICES)"
+	@$(PYTHON) scripts/build_services.py
+
+.PHONY: services-where-go
+services-where-go:
+	@if command -v go > /dev/null; then $(MAKE) --no-print-directory services; \
+	else echo "==> no Go here: what needs Jaeger or a Collector is left out, unless $(SERVICES) has them"; fi
+
+phoenix: $(PHOENIX_MADE) ## install Phoenix for the tests marked 'backends' (about 90 seconds, 850 MB)
+
 check: $(MADE) ## lint, format, types, import contracts, rules of the house
 	@echo "==> lint"
 	$(BIN)/ruff check .
@@ -66,13 +96,21 @@ check: $(MADE) ## lint, format, types, import contracts, rules of the house
 bench: $(MADE) ## what capture costs, beside the bare application and the disk
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-COMPILE := $(BIN)/uv pip compile --quiet --upgrade --python-version 3.10 --no-emit-index-url --no-annotate --no-header
+COMPILE := $(BIN)/uv pip compile --quiet --upgrade --no-emit-index-url --no-annotate --no-header
 
 lock: $(MADE) ## take the newest versions into requirements/*.txt
-	$(COMPILE) --universal pyproject.toml --all-extras requirements/dev.in --output-file requirements/dev.txt
-	$(COMPILE) requirements/floors.in --output-file requirements/floors.txt
+	$(COMPILE) --python-version 3.10 --universal pyproject.toml --all-extras requirements/dev.in --output-file requirements/dev.txt
+	$(COMPILE) --python-version 3.10 requirements/floors.in --output-file requirements/floors.txt
+	$(COMPILE) --python-version 3.11 --universal services/phoenix/requirements.in \
+		--output-file services/phoenix/requirements.txt
+	$(COMPILE) --python-version 3.11 --universal pyproject.toml --extra otlp services/litellm/requirements.in \
+		--output-file services/litellm/requirements.txt
+	$(COMPILE) --python-version 3.11 --universal pyproject.toml --extra otlp services/transformers/requirements.in \
+		--output-file services/transformers/requirements.txt
+	$(COMPILE) --python-version $(VLLM_VERSION) pyproject.toml --extra otlp services/vllm/requirements.in \
+		--override services/vllm/overrides.txt --output-file services/vllm/requirements.txt
 
-clean: ## remove what the targets made
+clean: ## remove what the targets made, but for the services
 	rm -rf $(VENV) $(FLOORS) .venv-wheel dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(MADE): requirements/dev.txt pyproject.toml
@@ -88,4 +126,30 @@ $(FLOORS_MADE): requirements/floors.txt pyproject.toml
 	$(FLOOR_PYTHON) -m venv --clear $(FLOORS)
 	$(FLOORS)/bin/python $(PIP_INSTALL) --requirement requirements/floors.txt
 	$(FLOORS)/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(PHOENIX_MADE): services/phoenix/requirements.txt
+	@echo "==> $(PHOENIX): Phoenix with the versions of services/phoenix/requirements.txt (about 90 seconds, 850 MB)"
+	@mkdir -p $(SERVICES)
+	$(PYTHON) -m venv --clear $(PHOENIX)
+	$(PHOENIX)/bin/python $(PIP_INSTALL) --requirement services/phoenix/requirements.txt
+	@touch $@
+
+$(SERVERS_MADE): $(SERVICES)/%/.made: services/%/requirements.txt pyproject.toml | $(MADE)
+	@echo "==> $(@D): a server with the versions of $< (a minute; transformers: 4.7 GB)"
+	@mkdir -p $(SERVICES)
+	$(PYTHON) -m venv --clear $(@D)
+	$(BIN)/uv pip install --quiet --python $(@D)/bin/python --requirement $<
+	$(BIN)/uv pip install --quiet --python $(@D)/bin/python --no-deps --editable .
+	@touch $@
+
+# Its command looks for the metadata of a distribution that is named vllm; the CPU build has another name.
+$(VLLM_MADE): services/vllm/requirements.txt pyproject.toml scripts/name_vllm.py | $(MADE)
+	@echo "==> $(VLLM): the CPU build of vLLM on Python $(VLLM_VERSION) (5.9 GB, a minute or more)"
+	@test -n "$(VLLM_PYTHON)" || { echo "no Python $(VLLM_VERSION) here: make test-vllm VLLM_PYTHON=/path/to/python" >&2; exit 1; }
+	@mkdir -p $(SERVICES)
+	$(VLLM_PYTHON) -m venv --clear $(VLLM)
+	$(BIN)/uv pip install --quiet --python $(VLLM)/bin/python --no-deps --requirement $<
+	$(BIN)/uv pip install --quiet --python $(VLLM)/bin/python --no-deps --editable .
+	$(VLLM)/bin/python scripts/name_vllm.py
 	@touch $@

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import attaching, collecting, imports, memory, scenarios, served
+from benchmarks import attaching, collecting, imports, memory, mirrored, scenarios, served
 from benchmarks.bench import Bench, Outcome
 from benchmarks.report import check_lines, comparison_lines, machine
 
@@ -30,6 +30,7 @@ RUNS: dict[str, Callable[[Bench], Outcome]] = {
     "g": _in_process(scenarios.run_large_event),
     "h": _in_process(memory.run_peak),
     "memory": memory.run_growth,
+    **{f"mirror-{name}": _in_process(partial(mirrored.run, name=name)) for name in mirrored.SCENARIOS},
     **{f"uvicorn-{name}": _in_process(partial(served.run, name=name)) for name in served.EXCHANGES},
     "attach": attaching.run,
     "collect": _in_process(collecting.run),

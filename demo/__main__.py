@@ -11,6 +11,8 @@ from demo.collecting import CollectError, collect
 from demo.report import pretty, rollout_lines, shortfalls
 from demo.rollouts import ROLLOUTS, run_all
 from demo.server import APP, ServerError, serving
+from demo.traces import OTLP_PORT, destination, trace_address
+from otel_gym.trace_ids import RUN_ID_FILE, run_id_of
 from otel_gym_jsonl import CaptureStore
 
 
@@ -23,7 +25,10 @@ def main(arguments: list[str] | None = None) -> int:
     store = CaptureStore(out / "model-calls")
     for rollout in ROLLOUTS:
         store.clear(rollout.id)  # of an earlier demo
+    (store.directory / RUN_ID_FILE).unlink(missing_ok=True)  # its traces too
     variables = {"OTEL_GYM_MODEL_CALL_CAPTURE_DIR": str(store.directory), "OTEL_GYM_MODEL_SERVER_NAME": "policy"}
+    spans = destination()
+    variables |= spans
     print("A model server under uvicorn, capture switched on by its environment alone:\n")
     for name, value in variables.items():
         print(f"  {name}={value}")
@@ -41,7 +46,12 @@ def main(arguments: list[str] | None = None) -> int:
 
     print("\nThe server is gone. What it left:\n")
     for rollout in ROLLOUTS:
-        print("\n".join(rollout_lines(store, rollout)) + "\n")
+        print("\n".join(rollout_lines(store, rollout)))
+        if spans:
+            print(f"  trace: {trace_address(run_id_of(store.directory), rollout.id)}")
+        print()
+    if not spans:
+        print(f"No spans were sent: start a Jaeger on this machine (port {OTLP_PORT}), and they are.\n")
     wrong = [what for rollout in ROLLOUTS for what in shortfalls(store, rollout)]
     if wrong:
         print("\n".join(["Not all that was expected is there:", *wrong]), file=sys.stderr)

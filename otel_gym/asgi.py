@@ -1,12 +1,18 @@
-"""Types of the ASGI interface, as the edges use them."""
+"""Types of the ASGI interface, as the edges use them, and the marks that capture leaves in a scope."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, Final
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+TAKEN: Final = "otel_gym.taken"
+"""Scope key: a capture middleware further out has this request already."""
+
+ROUTE: Final = "otel_gym.route"
+"""Scope key: the route whose prefix a middleware further out, with capture off, has taken off the path."""

@@ -9,9 +9,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from otel_gym.arrival import Arrival
 from otel_gym.bodies import Body
 from otel_gym.dialects.base import Assembly, Dialect, Terminal
 from otel_gym.giving_way import give_way, giving_way
+from otel_gym.parentage import Ancestry
 from otel_gym.sse import events
 from otel_gym_jsonl import attributes as names
 from otel_gym_jsonl import json_text
@@ -48,12 +50,17 @@ class Call:
         terminal: how the stream ended, where the edge saw it (None elsewhere).
         error: what the application raised, None when it did not.
         outcome: the application's execution outcome as it left it in scope state.
+        arrival: what the request said of itself; None where nobody tells of the call but its record.
+        ancestry: where it stands among the spans of others; None without a mirror.
+        request_object, response_object: as read or rebuilt, where they are told of; None where there is none.
         started_at, completed_at: wall clock, Unix seconds.
         latency_ms, latency_ttft_ms: monotonic, milliseconds with 2 decimals.
     """
 
     __slots__ = (
         "_started",
+        "ancestry",
+        "arrival",
         "client_session_id",
         "completed_at",
         "dialect",
@@ -66,7 +73,9 @@ class Call:
         "model_server_name",
         "outcome",
         "request",
+        "request_object",
         "response",
+        "response_object",
         "rollout_id",
         "started_at",
         "status",
@@ -88,6 +97,10 @@ class Call:
         self.terminal: Terminal | None = None
         self.error: BaseException | None = None
         self.outcome: Any = None
+        self.arrival: Arrival | None = None
+        self.ancestry: Ancestry | None = None
+        self.request_object: dict[str, Any] | None = None
+        self.response_object: dict[str, Any] | None = None
         self.latency_ttft_ms: float | None = None
         self.latency_ms = 0.0
         self.completed_at = 0.0
@@ -138,6 +151,7 @@ class Call:
         if self.client_session_id is not None:
             out[names.CLIENT_SESSION_ID] = self.client_session_id
         self._read_request(out)
+        give_way(self.request.size)
         status, category = self._read_response(out)
         if self._read_outcome(out) == CONTEXT_LENGTH_EXCEEDED:
             category = CONTEXT_LENGTH_EXCEEDED
@@ -151,9 +165,11 @@ class Call:
         body = self.request.take()
         if not body:
             return
-        stored = _stored_object(body)
+        value, stored = _stored_object(body)
         if stored is not None:
             out[names.REQUEST] = stored
+            if self.arrival is not None:
+                self.request_object = value
         else:
             out[names.REQUEST_RAW] = json_text.as_text(body)
 
@@ -184,6 +200,7 @@ class Call:
         """A stream is whole when its terminal event has passed."""
         if body:
             out[names.RESPONSE_RAW] = json_text.as_text(body)
+            give_way(len(body))
         assembly = self.dialect.assemble(giving_way(events(body), len(body))) if body else Assembly()
         terminal = assembly.terminal or self.terminal
         category = "stream_truncated" if terminal is None else _BY_TERMINAL[terminal]
@@ -192,6 +209,9 @@ class Call:
         if assembly.response is None:  # a clean end of nothing that could be read
             category = category or "capture_parse_error"
         else:
+            give_way(len(body))
+            if self.arrival is not None:
+                self.response_object = assembly.response
             try:
                 out[names.RESPONSE] = json_text.dumps(assembly.response)
             except ValueError:  # the text is kept; only the rebuilt object cannot be (divergence 1)
@@ -202,11 +222,13 @@ class Call:
         """Any other response is whole when its last message has passed, or when it is an object all the same."""
         if not body:
             return self.ended, None
-        stored = _stored_object(body)
+        value, stored = _stored_object(body)
         if stored is None:
             out[names.RESPONSE_RAW] = json_text.as_text(body)
             return self.ended, "capture_parse_error"
         out[names.RESPONSE] = stored
+        if self.arrival is not None:
+            self.response_object = value
         return True, None
 
     def _read_outcome(self, out: dict[str, Any]) -> str | None:
@@ -225,7 +247,7 @@ class Call:
             value = self.outcome.get(key, _MISSING)
             if value is None and key in _NULLABLE:
                 nulls.append(key)
-            elif type(value) is kind and (key != "response_source" or value in _RESPONSE_SOURCES):
+            elif type(value) is kind and (key != "response_source" or value in _RESPONSE_SOURCES) and _storable(value):
                 out[names.PREFIX + key] = value
             else:
                 odd.append(key)
@@ -240,14 +262,25 @@ class Call:
 _MISSING = object()
 
 
-def _stored_object(body: bytes) -> bytes | None:
-    """The canonical JSON of a body that is an object and can be stored."""
+def _storable(value: object) -> bool:
+    """Whether a record can hold it: an integer of 64 bits, text without lone surrogates."""
+    try:
+        json_text.dumps(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _stored_object(body: bytes) -> tuple[dict[str, Any] | None, bytes | None]:
+    """A body that is an object and can be stored, and its canonical JSON."""
     try:
         value = json_text.loads(body)
         give_way(len(body))
-        return json_text.dumps(value) if isinstance(value, dict) else None
+        if isinstance(value, dict):
+            return value, json_text.dumps(value)
     except ValueError:
-        return None
+        pass  # no JSON, or none that can be stored
+    return None, None
 
 
 def _by_status(status: int) -> str:
@@ -267,7 +300,7 @@ def _carried_status(error: BaseException) -> int | None:
     """The HTTP status that an exception of an HTTP client carries."""
     for holder, attribute in ((error, "status"), (error, "status_code"), (_carried(error, "response"), "status_code")):
         value = _carried(holder, attribute)
-        if isinstance(value, int) and not isinstance(value, bool):
+        if isinstance(value, int) and not isinstance(value, bool) and _storable(value):
             return value
     return None
 

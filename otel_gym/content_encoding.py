@@ -16,6 +16,7 @@ from otel_gym.errors import OtelGymError
 
 PIECE_BYTES = 1 << 16
 _ZSTD_SLICE = 512  # of input: what one call can make of it stays in the megabytes, whatever it claims to hold
+_MOST_UNDECODED_BYTES = 1 << 20  # before the first decoded byte
 _UNDECIDED_BYTES = 4096
 _SLICE_BYTES = 4096  # of a whole body: so many bytes are gone through one by one where it is damaged
 
@@ -34,6 +35,11 @@ class EncodingError(OtelGymError, ValueError):
 
 Stage = Callable[[bytes], Iterator[bytes]]
 """Takes the next encoded bytes, gives what they decode to in pieces of bounded size; raises EncodingError."""
+
+
+def encoding_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """What the `Content-Encoding` headers say together, "" without one."""
+    return ", ".join([bytes(value).decode("latin-1") for name, value in headers if name.lower() == b"content-encoding"])
 
 
 class Decoder:
@@ -68,6 +74,10 @@ class Decoder:
             return
         if not self._decoded:
             self._seen += data
+            if len(self._seen) > _MOST_UNDECODED_BYTES:  # headers without an end: nothing will come of it
+                self._broken = True
+                self._seen = b""
+                return
         try:
             for piece in self.through(data):
                 if piece:

@@ -7,23 +7,33 @@ durable. Source: the capture contract, "Streams".
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
+import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from otel_gym.asgi import Message, Receive, Scope, Send
 from otel_gym.calls import Call
+from otel_gym.content_encoding import encoding_of
 from otel_gym.correlation import Route
+from otel_gym.metrics import instruments
 from otel_gym.passing_stream import PassingStream
 from otel_gym.provider import Durable, Pipeline
 from otel_gym.redirects import redirected
+
+logger = logging.getLogger(__name__)
 
 EXECUTION_OUTCOME: Final = "nemo_gym_model_execution"
 """Key of the execution outcome that an application may leave in scope state."""
 
 LINGER_SECONDS: Final = 0.05
 """How long an application may go on after the terminal event before its client gets it all the same."""
+
+MOST_HELD_BYTES: Final = 1 << 20
+"""What an application may send behind the terminal event before it has to wait again."""
 
 
 class State(Enum):
@@ -59,9 +69,12 @@ class Exchange:
         self._send = send
         self._state = State.OPEN
         self._held: deque[Message] = deque()
+        self._held_bytes = 0
+        self._to_come: int | None = None  # bytes of a body whose length was announced
         self._stream: PassingStream | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._durable: Durable | None = None
+        self._held_since: float | None = None
         self._release_task: asyncio.Task[None] | None = None
 
     # ------------------------------------------------------------------ the application's side
@@ -82,17 +95,34 @@ class Exchange:
             if message["type"] == "http.response.body":
                 await self._send_body(stream, message)
             elif message["type"] == "http.response.start":
-                await self._send(self._start(message))
+                message = self._start(message)
+                if self._to_come == 0:  # the client sees the end of the answer with its head
+                    self._hold_the_end(dict(message))
+                else:
+                    await self._send(message)
             else:
                 await self._send(message)
         elif self._state is State.FREE:
             await self._send(message)
         else:
-            self._held.append(message)
-            if self._state is State.HOLDING and message["type"] == "http.response.body":
-                self._keep(message)
-                if not message.get("more_body", False):
-                    await self._end()
+            await self._hold(message)
+
+    async def _hold(self, message: Message) -> None:
+        """Keep a message back, as it is now: applications use their messages, and the buffers in them, again."""
+        held = dict(message)
+        self._held.append(held)
+        if message["type"] == "http.response.body":
+            held["body"] = self._keep(message) if self._state is State.HOLDING else bytes(message.get("body", b""))
+            if self._state is State.HOLDING and not message.get("more_body", False):
+                await self._end()
+                return
+            self._held_bytes += len(held["body"])
+        if self._held_bytes <= MOST_HELD_BYTES:
+            await asyncio.sleep(0)  # an application that never waits would keep the loop from cutting the call
+        elif self._release_task is None:
+            await asyncio.sleep(LINGER_SECONDS)
+        else:
+            await asyncio.wait((self._release_task,))
 
     def _start(self, message: Message) -> Message:
         call = self._call
@@ -101,12 +131,15 @@ class Exchange:
         if not isinstance(headers, (list, tuple)):  # any iterable will do, and some can be gone through only once
             headers = list(headers)
             message = {**message, "headers": headers}
-        encoding = _first(headers, b"content-encoding").decode("latin-1")
+        encoding = encoding_of(headers)
         media_type = _first(headers, b"content-type").partition(b";")[0].strip().lower()
         call.is_stream = media_type == b"text/event-stream"
         call.response.encoding = encoding
         if call.is_stream:
-            self._stream = PassingStream(call.dialect, encoding, call.first_token)
+            self._stream = PassingStream(call.dialect, encoding, call.first_token, call.response.limit)
+        else:
+            length = _first(headers, b"content-length")
+            self._to_come = int(length) if length.isdigit() and len(length) < 19 else None
         return message if self._route is None else redirected(self.scope, self._route, message)
 
     async def _send_body(self, stream: PassingStream | None, message: Message) -> None:
@@ -119,16 +152,27 @@ class Exchange:
                 if verdict:
                     self._call.terminal = stream.terminal
                     self._state = State.HOLDING
-            elif self._call.latency_ttft_ms is None:
-                self._call.first_token()
+            else:
+                if self._call.latency_ttft_ms is None:
+                    self._call.first_token()
+                if self._to_come is not None:
+                    self._to_come -= len(body)
         if not message.get("more_body", False):
             self._held.append(message)
             await self._end()
-        elif self._state is State.OPEN:
-            await self._send(message)
+        elif self._state is State.HOLDING or (self._to_come is not None and self._to_come <= 0):
+            self._hold_the_end({**message, "body": body})
         else:
-            self._held.append(message)
-            self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._linger)
+            await self._send(message)
+
+    def _hold_the_end(self, message: Message) -> None:
+        """What the client takes for the end: a terminal event, or the last byte of the length that was announced."""
+        self._held.append(message)
+        self._held_since = time.perf_counter()
+        self._state = State.HOLDING
+        if self._stream is None:
+            self._call.ended = True
+        self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._linger)
 
     def _keep(self, message: Message) -> bytes:
         body = message.get("body", b"")
@@ -162,10 +206,11 @@ class Exchange:
     def _cut(self, error: BaseException | None = None) -> None:
         """The call is over: what came until now is the record."""
         self._state = State.CUT
+        if self._held_since is None:
+            self._held_since = time.perf_counter()
         if self._timer is not None:
             self._timer.cancel()
-        state = self.scope.get("state")
-        self._call.outcome = state.get(EXECUTION_OUTCOME) if isinstance(state, Mapping) else None
+        self._call.outcome = _outcome(self.scope)
         self._call.complete(error)
         self._durable = self._pipeline.submit(self._call)
 
@@ -173,6 +218,8 @@ class Exchange:
         """Wait until the record is durable, then let go what is held, in order."""
         if self._durable is not None:
             await self._durable.wait()
+        if self._held_since is not None and (measured := instruments()) is not None:
+            measured.added(time.perf_counter() - self._held_since)
         try:
             while self._held:
                 await self._send(self._held.popleft())
@@ -195,7 +242,8 @@ class Exchange:
             self._cut(error)
         if isinstance(error, GeneratorExit):  # closed from outside: nothing may be awaited; the writer has the call
             return
-        await self._settled()
+        with contextlib.suppress(Exception):  # the client has gone, too: what goes on is the application's own error
+            await self._settled()
 
     async def _settled(self) -> None:
         """Wait until all that is held has gone, whoever cancels meanwhile.
@@ -216,6 +264,17 @@ class Exchange:
                 cancelled = exc
         if cancelled is not None:
             raise cancelled
+
+
+def _outcome(scope: Scope) -> Any:
+    """The execution outcome as it is now, whatever becomes of it later; None where there is none, or none to be had."""
+    try:
+        state = scope.get("state")
+        outcome = state.get(EXECUTION_OUTCOME) if isinstance(state, Mapping) else None
+        return dict(outcome) if isinstance(outcome, Mapping) else outcome
+    except Exception:
+        logger.exception("otel-gym: the execution outcome in scope state cannot be read: left out")
+        return None
 
 
 def _first(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> bytes:

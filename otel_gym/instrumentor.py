@@ -1,23 +1,14 @@
-"""Capture for an application object, without a change to its middleware.
-
-`Starlette.__call__` is the one place that every launcher passes and that lies outside of authentication, whenever
-that is added. It is patched once for the process; which applications are captured stands on the applications
-themselves.
-"""
+"""Capture for an application object, without a change to its middleware."""
 
 from __future__ import annotations
 
-import functools
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from otel_gym.asgi import Receive, Scope, Send
+from otel_gym import starlette_call
 from otel_gym.middleware import CaptureMiddleware
 from otel_gym.settings import Settings
 
 A = TypeVar("A")
-
-_CAPTURE = "_otel_gym_capture"
-_PATCHED = "_otel_gym_patched"
 
 
 def instrument(app: A, settings: Settings | None = None) -> A:
@@ -35,21 +26,23 @@ def instrument(app: A, settings: Settings | None = None) -> A:
         TypeError: no Starlette application; any other ASGI application is wrapped: `CaptureMiddleware(app)`.
     """
     starlette = _starlette_class(app)
-    if _CAPTURE not in vars(app):
-        if not hasattr(starlette.__call__, _PATCHED):
-            _patch(starlette)
-        original = getattr(starlette.__call__, _PATCHED)
-        setattr(app, _CAPTURE, CaptureMiddleware(functools.partial(original, app), settings))
+    if vars(app).get(starlette_call.CAPTURE) is None:
+        starlette_call.patch(starlette)
+        capture = CaptureMiddleware(starlette_call.original_call(app), settings)
+        setattr(app, starlette_call.CAPTURE, capture)
     return app
 
 
 def uninstrument(app: A) -> A:
-    """Take the capture of an application away again; without one, nothing happens. Returns the application."""
-    vars(app).pop(_CAPTURE, None)
+    """Take the capture of an application away again, also what zero-code instrumentation does for all.
+
+    Returns the application.
+    """
+    setattr(app, starlette_call.CAPTURE, None)
     return app
 
 
-def _starlette_class(app: object) -> Any:
+def _starlette_class(app: object) -> type:
     for base in type(app).__mro__:
         if base.__name__ == "Starlette" and base.__module__ == "starlette.applications":
             return base
@@ -57,18 +50,3 @@ def _starlette_class(app: object) -> Any:
         f"instrument() takes a FastAPI or Starlette application, not {type(app).__name__}; "
         "wrap any other ASGI application: app = otel_gym.CaptureMiddleware(app)"
     )
-
-
-def _patch(starlette: Any) -> None:
-    original = starlette.__call__
-
-    @functools.wraps(original)
-    async def captured_call(self: Any, scope: Scope, receive: Receive, send: Send) -> None:
-        capture = vars(self).get(_CAPTURE)
-        if capture is None:
-            await original(self, scope, receive, send)
-        else:
-            await capture(scope, receive, send)
-
-    setattr(captured_call, _PATCHED, original)
-    starlette.__call__ = captured_call

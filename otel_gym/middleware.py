@@ -7,24 +7,20 @@ import sys
 from typing import Final
 
 from otel_gym import correlation
-from otel_gym.asgi import App, Message, Receive, Scope, Send
+from otel_gym.asgi import ROUTE, TAKEN, App, Message, Receive, Scope, Send
 from otel_gym.calls import Call
+from otel_gym.content_encoding import encoding_of
 from otel_gym.correlation import Route
 from otel_gym.dialects import DIALECTS, Dialect
 from otel_gym.errors import OtelGymError
 from otel_gym.exchange import Exchange
 from otel_gym.provider import Pipeline, pipeline_for
 from otel_gym.redirects import redirected
+from otel_gym.refusal import refuse
 from otel_gym.settings import Settings
 from otel_gym.unattributed import Unattributed
 from otel_gym.websockets import asks_for_websocket, refuse_websocket
 from otel_gym_jsonl.files import is_rollout_id
-
-TAKEN: Final = "otel_gym.taken"
-"""Scope key: a capture middleware further out has this request already."""
-
-ROUTE: Final = "otel_gym.route"
-"""Scope key: the route whose prefix a middleware further out, with capture off, has taken off the path."""
 
 DRAIN_SECONDS: Final = 10.0
 # Extensions by which an application hands over a file instead of its bytes: the record would have no body.
@@ -67,7 +63,7 @@ class CaptureMiddleware:
         """Serve one ASGI connection."""
         kind = scope["type"]
         if self._refusal is not None:
-            await _refuse(self._refusal, scope, receive, send)
+            await refuse(self._refusal, scope, receive, send)
         elif kind == "lifespan" and self._pipeline is not None:
             await self._lifespan(self._pipeline, scope, receive, send)
         elif kind not in ("http", "websocket") or TAKEN in scope:
@@ -82,6 +78,8 @@ class CaptureMiddleware:
 
     async def _lifespan(self, pipeline: Pipeline, scope: Scope, receive: Receive, send: Send) -> None:
         async def drained_send(message: Message) -> None:
+            if message["type"] == "lifespan.startup.complete":
+                await pipeline.look_for_destination()  # the application may have set one up by now
             if message["type"].startswith("lifespan.shutdown."):
                 await pipeline.drain(DRAIN_SECONDS)
             await send(message)
@@ -112,11 +110,14 @@ class CaptureMiddleware:
         rollout_id = self._declared(scope, dialect) if route is None else route.rollout_id
         outer = correlation.enter(rollout_id)
         try:
-            if dialect is not None and rollout_id is not None and is_rollout_id(rollout_id):
+            if dialect is not None and _trio_runs():
+                self.unattributed.no_asyncio(scope)
+            elif dialect is not None and rollout_id is not None and is_rollout_id(rollout_id):
                 call = Call(rollout_id, dialect, self.settings.body_limit_bytes, self.settings.model_server_name)
+                pipeline.arrived(call, inner)
                 await self._capture(call, Exchange(call, pipeline, inner, route, receive, send))
                 return
-            if dialect is not None:
+            elif dialect is not None:
                 self.unattributed.call(scope, rollout_id)
             await self.app(inner, receive, send if route is None else _redirecting(send, scope, route))
         finally:
@@ -138,12 +139,31 @@ class CaptureMiddleware:
         extensions = scope.get("extensions")
         if extensions and not _BODILESS.isdisjoint(extensions):
             scope["extensions"] = {key: value for key, value in extensions.items() if key not in _BODILESS}
+        ancestry = call.ancestry
         try:
-            await self.app(scope, exchange.receive, exchange.send)
+            if ancestry is None:
+                await self.app(scope, exchange.receive, exchange.send)
+            else:
+                ancestry.enter()
+                try:
+                    await self.app(scope, exchange.receive, exchange.send)
+                finally:
+                    ancestry.leave()
         except BaseException as error:
             await exchange.raised(error)
             raise
         await exchange.returned()
+
+
+def _trio_runs() -> bool:
+    """Whether the server runs on trio: calls wait for their records on asyncio's loop."""
+    if "trio" not in sys.modules:
+        return False
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return True
+    return False
 
 
 def _is_made_in_a_call() -> bool:
@@ -157,14 +177,6 @@ def _is_made_in_a_call() -> bool:
             return False
         frame = frame.f_back
     return True
-
-
-async def _refuse(error: OtelGymError, scope: Scope, receive: Receive, send: Send) -> None:
-    """Fail the server's start in the way that servers heed."""
-    if scope["type"] != "lifespan":  # a server without lifespan
-        raise error
-    await receive()
-    await send({"type": "lifespan.startup.failed", "message": str(error)})
 
 
 def _below_root(scope: Scope, route: Route | None) -> str:
@@ -182,8 +194,7 @@ def _read_headers(scope: Scope, call: Call) -> None:
         lowered = name.lower()
         if lowered == b"x-session-id":
             sessions.add(bytes(value))
-        elif lowered == b"content-encoding":
-            call.request.encoding = value.decode("latin-1")
+    call.request.encoding = encoding_of(scope.get("headers", ()))
     sessions.discard(b"")
     if len(sessions) == 1:
         call.client_session_id = sessions.pop().decode("latin-1")

@@ -26,14 +26,15 @@ class PassingStream:
         dialect: says which events are terminal.
         encoding: value of the `Content-Encoding` header, "" without one.
         first_token: called when the first piece passes that holds more than comments and blank lines.
+        limit: bytes of one event that are kept while it passes.
 
     Attributes:
         judging: set while a long event is judged off the loop; messages that come meanwhile must wait for it.
     """
 
-    def __init__(self, dialect: Dialect, encoding: str, first_token: Callable[[], None]) -> None:
+    def __init__(self, dialect: Dialect, encoding: str, first_token: Callable[[], None], limit: int) -> None:
         self.judging: asyncio.Future[bool] | None = None
-        self._watch: TerminalWatch | None = TerminalWatch(dialect)
+        self._watch: TerminalWatch | None = TerminalWatch(dialect, limit)
         self._decoder = Decoder(encoding) if encoding else None
         self._first_token: FirstToken | None = FirstToken()
         self._on_first_token = first_token

@@ -1,29 +1,37 @@
-"""The evidence pipeline: from a finished call to a durable line, by way of one ended span.
+"""The pipeline: from a finished call to a durable line, by way of one ended span, and from there to the mirror.
 
-The only place that makes a `TracerProvider`. It is our own: nobody's sampler, limit, environment variable or global
-provider reaches the evidence. Source: the traces contract, "Two providers, one span".
+Source: the trace specification, "Two providers, one span".
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
+import contextlib
+import logging
+import os
 import threading
 import weakref
 from collections import deque
 from typing import Any
 
-from opentelemetry.context import Context
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.sampling import ALWAYS_ON
-from opentelemetry.trace import SpanKind
-
-from otel_gym._version import __version__
+from otel_gym.arrival import Arrival
+from otel_gym.asgi import Scope
 from otel_gym.calls import Call
+from otel_gym.collecting import Collection
+from otel_gym.errors import OtelGymError
+from otel_gym.evidence_spans import EvidenceSpans, standard_sampler
+from otel_gym.giving_way import give_way
+from otel_gym.metrics import instruments
+from otel_gym.mirroring import Mirroring, has_destination
 from otel_gym.settings import Settings
-from otel_gym_jsonl import attributes as names
-from otel_gym_jsonl import exporter
+from otel_gym.telling import Telling
 from otel_gym_jsonl.writer import Writer
+
+logger = logging.getLogger(__name__)
+
+MIRROR_DRAIN_SECONDS = 3.0
+"""How long the end of a server, or of a process, waits for spans to be sent."""
 
 
 class Durable:
@@ -54,7 +62,7 @@ class Durable:
 
 
 class Pipeline:
-    """Makes finished calls durable. One for each set of settings and process; see `pipeline_for`.
+    """Makes finished calls durable, and hands their spans to the mirror. One for each set of settings and process.
 
     Args:
         settings: with capture enabled.
@@ -65,109 +73,106 @@ class Pipeline:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        directory = settings.open_capture_dir()
         self.writer = Writer(
-            settings.open_capture_dir(),
+            directory,
             threads=settings.writer_threads,
             max_open_files=settings.max_open_files,
             timeout=settings.write_timeout_s,
         )
-        self._lines = _LineOfEndedSpan()
-        self._tracer = _evidence_provider(self._lines).get_tracer("otel_gym", __version__)
-        self._bytes_survive = _bytes_survive(self._lines, self._tracer)
+        self._spans = EvidenceSpans(Collection(directory))
+        # Threads end with the last application that needs them; at the end of the process the writer drains first.
+        weakref.finalize(self, Writer.retire, self.writer).atexit = False
         self._letters: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Letters] = weakref.WeakKeyDictionary()
+        self._mirroring: Mirroring | None = None
+        self._start_mirroring()
+
+    @property
+    def mirrors(self) -> bool:
+        """Whether spans go anywhere."""
+        return self._mirroring is not None
+
+    # ------------------------------------------------------------------ on the event loop
+
+    def arrived(self, call: Call, scope: Scope) -> None:
+        """A call begins: keep what its span will tell, and put our trace context into the scope's headers."""
+        mirroring = self._mirroring
+        if mirroring is not None and mirroring.mirror.wanted():
+            headers = scope.get("headers", ())
+            ancestry = call.ancestry = mirroring.parentage.of(call.rollout_id, call.model_call_id, scope)
+            scope["headers"] = ancestry.forwarded(headers)
+            if ancestry.sampled or instruments() is not None:
+                call.arrival = Arrival(scope, headers)
+        elif instruments() is not None:
+            call.arrival = Arrival(scope, scope.get("headers", ()))
 
     def submit(self, call: Call) -> Durable:
-        """Hand a completed call over, on the event loop; it is settled on that loop."""
-        loop = asyncio.get_running_loop()
+        """Hand a completed call over, on its event loop; it is settled there."""
+        durable = Durable()
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # the call was closed after its loop had ended: nobody can wait for it
+            self.writer.submit(call.rollout_id, lambda: self._line(call), lambda error: None)
+            return durable
         letters = self._letters.get(loop)
         if letters is None:
             letters = self._letters[loop] = _Letters(loop)
-        durable = Durable()
 
         def done(error: BaseException | None) -> None:  # logged and marked by the writer
             letters.post(durable)
 
-        self.writer.submit(call.rollout_id, lambda: self._line(call), done)
+        if call.arrival is None:
+            self.writer.submit(call.rollout_id, lambda: self._line(call), done)
+        else:
+            telling = Telling(call, call.arrival, self._spans, self._mirroring, self.settings.provider_name)
+            self.writer.submit(call.rollout_id, lambda: self._told_line(telling), done, telling.written)
         return durable
+
+    async def look_for_destination(self) -> None:
+        """The application has started: it may have set up a tracer provider. A fault costs traces, never the start."""
+        if self._mirroring is None:
+            with contextlib.suppress(OtelGymError):
+                await asyncio.get_running_loop().run_in_executor(None, self._start_mirroring)
+
+    async def drain(self, timeout: float) -> None:
+        """Wait, off the loop, until all that was accepted is on disk or marked; spans get some seconds more."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self.writer.drain, timeout)
+        if self._mirroring is not None:
+            await loop.run_in_executor(None, self._mirroring.mirror.flush, MIRROR_DRAIN_SECONDS)
+
+    # ------------------------------------------------------------------ off the event loop
+
+    def _start_mirroring(self) -> None:
+        if self._mirroring is None and has_destination(self.settings):
+            try:
+                self._mirroring = Mirroring(self.settings, standard_sampler())
+            except OtelGymError as error:
+                logger.error("otel-gym: no spans are sent: %s", error)
+                raise
 
     def _line(self, call: Call) -> bytes:
         """On a writer thread: the span of the call, started and ended, and the line that came of it."""
+        evidence = self._evidence(call)
+        return self._spans.line(self._spans.end(call, evidence), evidence)
+
+    def _told_line(self, telling: Telling) -> bytes:
+        """The same, of a call that others are told of too."""
+        evidence = self._evidence(telling.call)
+        return self._spans.line(telling.end_span(evidence), evidence)
+
+    def _evidence(self, call: Call) -> dict[str, Any]:
         evidence = call.evidence()
         if call.body_missing:
             self.writer.markers.put(call.rollout_id)
-        return self._lines.take(self._tracer, evidence if self._bytes_survive else _as_str(evidence), call)
-
-    async def drain(self, timeout: float) -> None:
-        """Wait, off the loop, until all that was accepted is on disk or marked."""
-        await asyncio.get_running_loop().run_in_executor(None, self.writer.drain, timeout)
+        give_way(call.response.size)
+        return evidence
 
     def close(self, timeout: float = 5.0) -> None:
-        """Drain, then give threads and file handles back. Blocks."""
+        """Drain, then give threads, file handles and connections back. Blocks."""
         self.writer.close(timeout)
-
-
-class _LineOfEndedSpan(SpanProcessor):
-    """Turns each ended evidence span into its line, on the thread that ended it.
-
-    The SDK's stock processors swallow an exporter's failure; here the one who ended the span gets the line or the
-    error.
-    """
-
-    def __init__(self) -> None:
-        self._of_thread = threading.local()
-
-    def on_end(self, span: ReadableSpan) -> None:
-        self._of_thread.ended = span
-
-    def take(self, tracer: Any, evidence: dict[str, Any], call: Call) -> bytes:
-        span = tracer.start_span(
-            call.dialect.name,
-            context=Context(),  # no parent: the evidence owes nothing to what else is traced here
-            kind=SpanKind.SERVER,
-            attributes=evidence,
-            start_time=call.start_time_ns,
-        )
-        span.end(call.end_time_ns)
-        ended: ReadableSpan = self._of_thread.ended
-        del self._of_thread.ended
-        attributes = ended.attributes or {}
-        return exporter.line(attributes, canonical=(evidence.get(names.REQUEST), evidence.get(names.RESPONSE)))
-
-    def attributes_of(self, tracer: Any, attributes: dict[str, Any]) -> dict[str, Any]:
-        """What the SDK makes of these attributes."""
-        tracer.start_span("probe", context=Context(), attributes=attributes).end()
-        return dict(self._of_thread.ended.attributes)
-
-
-def _evidence_provider(processor: SpanProcessor) -> TracerProvider:
-    unset = SpanLimits.UNSET
-    provider = TracerProvider(
-        sampler=ALWAYS_ON,
-        resource=Resource({}),
-        shutdown_on_exit=False,
-        span_limits=SpanLimits(
-            max_attributes=unset,
-            max_events=unset,
-            max_links=unset,
-            max_span_attributes=unset,
-            max_event_attributes=unset,
-            max_link_attributes=unset,
-            max_attribute_length=unset,
-            max_span_attribute_length=unset,
-        ),
-    )
-    provider._disabled = False  # OTEL_SDK_DISABLED switches telemetry off, and this is evidence
-    provider.add_span_processor(processor)
-    return provider
-
-
-def _bytes_survive(lines: _LineOfEndedSpan, tracer: Any) -> bool:
-    """Whether this SDK keeps attribute values that are bytes; older ones decode or drop them."""
-    return lines.attributes_of(tracer, {"probe": b"{}"}).get("probe") == b"{}"
-
-
-def _as_str(evidence: dict[str, Any]) -> dict[str, Any]:
-    return {key: str(value, "utf-8") if isinstance(value, bytes) else value for key, value in evidence.items()}
+        if self._mirroring is not None:
+            self._mirroring.mirror.close(MIRROR_DRAIN_SECONDS)
 
 
 class _Letters:
@@ -213,9 +218,36 @@ def pipeline_for(settings: Settings) -> Pipeline:
         settings.writer_threads,
         settings.max_open_files,
         settings.write_timeout_s,
+        settings.mirror,
+        repr(settings.mirror_destinations and [one.model_dump() for one in settings.mirror_destinations]),
+        settings.mirror_queue_bytes,
+        settings.run_id,
+        settings.foreign_trace,
+        settings.provider_name,
+        tuple(settings.redact_patterns),
     )
     with _pipelines_lock:
         pipeline = _pipelines.get(key)
         if pipeline is None:
             pipeline = _pipelines[key] = Pipeline(settings)
         return pipeline
+
+
+def _unlock_pipelines() -> None:
+    """In a forked child: a thread that is not here may have held the lock."""
+    global _pipelines_lock
+    _pipelines_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_unlock_pipelines)
+
+
+def _close_mirrors() -> None:
+    """At the end of the process: the last records first, then their spans."""
+    for pipeline in list(_pipelines.values()):
+        if pipeline.mirrors:
+            with contextlib.suppress(Exception):
+                pipeline.close()
+
+
+atexit.register(_close_mirrors)

@@ -17,30 +17,17 @@ import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 
 from otel_gym.errors import MissingExtraError, SettingsError
+from otel_gym.trace_ids import is_run_id, run_id_of
 
 logger = logging.getLogger(__name__)
 
 CONFIG_FILE_VARIABLE = "OTEL_GYM_CONFIG_FILE"
-
-# Settings that come with their own feature. They are this project's names all the same, and one environment may serve
-# several versions, so nobody is warned of them.
-RESERVED = frozenset(
-    {
-        "foreign_trace",
-        "mirror",
-        "mirror_destinations",
-        "mirror_queue_bytes",
-        "provider_name",
-        "redact_patterns",
-        "run_id",
-    }
-)
 
 _PREFIX = "OTEL_GYM_"
 _DIRECTORY = "model_call_capture_dir"
@@ -74,6 +61,18 @@ def _setting(default: Any, meaning: str, allowed: str, default_text: str | None 
     return Field(default=default, description=meaning, json_schema_extra=words, **constraints)
 
 
+class MirrorDestination(BaseModel):
+    """An OTLP backend; what its keys mean and allow: `otel_gym_otlp.Destination`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    endpoint: str = Field(pattern=r"^https?://[^/?#]")
+    protocol: Literal["http/protobuf", "grpc"] = "http/protobuf"
+    headers: dict[str, str] = Field(default={}, repr=False)
+    profile: Literal["default", "phoenix", "langfuse"] = "default"
+    content: bool | None = None
+
+
 class Settings(BaseModel):
     """All that can be set. Making one reads environment and file, and touches nothing on disk.
 
@@ -99,7 +98,9 @@ class Settings(BaseModel):
         "absolute path of a directory that can be written",
         "required when enabled",
     )
-    model_server_name: str | None = _setting(None, "`model_ref.name` of each record; null: no `model_ref`.", "text")
+    model_server_name: str | None = _setting(
+        None, "`model_ref.name` of each record; null: no `model_ref`.", "text in UTF-8"
+    )
     model_servers: dict[str, str] = _setting(
         {}, "Base URL of each model server by its name, for `resolve_model_base_url`.", "object of name → http(s) URL"
     )
@@ -132,6 +133,40 @@ class Settings(BaseModel):
         "A websocket upgrade of a captured path under a prefix: answered 426, or let through uncaptured.",
         "`refuse` or `pass`",
     )
+    mirror: bool | None = _setting(
+        None,
+        "Spans to OTLP; true without a destination: to the standard endpoint of this machine.",
+        "true or false",
+        "true when a destination is configured",
+    )
+    mirror_destinations: list[MirrorDestination] | None = _setting(
+        None,
+        "Where spans go instead of where the standard variables say.",
+        "list of {endpoint, protocol, headers, profile, content}: an http(s) URL, `http/protobuf` or `grpc`, object of "
+        "name → text, `default`, `phoenix` or `langfuse`, true or false; all but the endpoint may be left out",
+        "the standard variables' one",
+        repr=False,  # its headers may be keys
+    )
+    mirror_queue_bytes: _Whole = _setting(
+        67_108_864, "Bound of the memory of spans that wait to be sent.", "whole number, at least 65536", ge=65_536
+    )
+    run_id: str | None = _setting(
+        None, "Seed of the ids of traces.", "one line of text", "from `.otel-gym-run-id` in the capture directory"
+    )
+    foreign_trace: Literal["link", "parent"] = _setting(
+        "link",
+        "What a caller's span of another trace becomes: a link from the rollout's trace, or the parent.",
+        "`link` or `parent`",
+    )
+    provider_name: str | None = _setting(
+        None,
+        "`gen_ai.provider.name` of each span.",
+        "text",
+        "what is known, else `openai` / `anthropic` by dialect",
+    )
+    redact_patterns: list[str] = _setting(
+        [], "What these match is replaced in content that is sent.", "list of regular expressions"
+    )
 
     def __init__(self, **code: Any) -> None:
         values, sources = _gather(code)
@@ -143,10 +178,17 @@ class Settings(BaseModel):
         if self.observability_enabled:
             _named(self.model_call_capture_dir, sources.get(_DIRECTORY, ""))
 
-    @field_validator("model_server_name", "rollout_id_header", mode="before")
+    @field_validator("model_server_name", "rollout_id_header", "mirror", "run_id", "provider_name", mode="before")
     @classmethod
     def _empty_is_unset(cls, value: object) -> object:
         return None if value == "" else value
+
+    @field_validator("model_server_name")
+    @classmethod
+    def _name_can_be_stored(cls, value: str | None) -> str | None:
+        if value is not None:
+            value.encode()  # bytes of the environment that are no UTF-8 would cost every record
+        return value
 
     @field_validator("rollout_id_header")
     @classmethod
@@ -163,6 +205,35 @@ class Settings(BaseModel):
         if not all(url.startswith(("http://", "https://")) for url in value.values()):
             raise ValueError("no http URL")
         return value
+
+    @field_validator("run_id")
+    @classmethod
+    def _run_id_is_one_line(cls, value: str | None) -> str | None:
+        if value is not None and not is_run_id(value):
+            raise ValueError("no run id")
+        return value
+
+    @field_validator("redact_patterns")
+    @classmethod
+    def _patterns_compile(cls, value: list[str]) -> list[str]:
+        for pattern in value:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(str(error)) from None
+        return value
+
+    def trace_run_id(self) -> str:
+        """The seed of trace ids: the setting, else that of the capture directory, made when there is none.
+
+        For start-up, not for the event loop.
+
+        Raises:
+            SettingsError: the directory's cannot be made or read.
+        """
+        if self.run_id is not None:
+            return self.run_id
+        return run_id_of(_named(self.model_call_capture_dir, variable(_DIRECTORY)))
 
     def open_capture_dir(self) -> Path:
         """Make the capture directory when it is missing and prove, with a nameless file, that it can be written.
@@ -230,12 +301,19 @@ def _gather(code: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _from_text(field: str, info: FieldInfo, text: str) -> Any:
-    if get_origin(info.annotation) not in (dict, list):
+    if not _is_structured(info.annotation):
         return text
     try:
         return json.loads(text)
     except ValueError:
         raise SettingsError(_refusal(variable(field), text, info, "JSON, ")) from None
+
+
+def _is_structured(annotation: Any) -> bool:
+    """Whether the values of a type are JSON in the environment: objects and lists, optional or not."""
+    return get_origin(annotation) in (dict, list) or any(
+        get_origin(one) in (dict, list) for one in get_args(annotation)
+    )
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -271,7 +349,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _warn_of_unknown(environment: Mapping[str, str]) -> None:
-    known = {CONFIG_FILE_VARIABLE, *map(variable, RESERVED), *map(variable, Settings.model_fields)}
+    known = {CONFIG_FILE_VARIABLE, *map(variable, Settings.model_fields)}
     for name in sorted(environment.keys() - known):
         logger.warning("%s is no setting and has no effect; the nearest known name is %s", name, _nearest(name, known))
 
@@ -297,7 +375,7 @@ def _explain(error: ValidationError, values: Mapping[str, Any], sources: Mapping
 
 
 def _refusal(source: str, got: object, info: FieldInfo, form: str = "") -> str:
-    shown = repr(got)
+    shown = repr(got) if info.repr else "a value that is not shown here, since it may hold keys"
     if len(shown) > _LONGEST_SHOWN:
         shown = shown[:_LONGEST_SHOWN] + "…"
     words = info.json_schema_extra

@@ -8,15 +8,18 @@ from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
+from otel_gym.metrics import instruments
+
 logger = logging.getLogger(__name__)
 
 REMEMBERED = 1024
+_SHOWN = 300  # characters of an id or a path
 
 
 class Unattributed:
-    """Counts by reason (`no_prefix`, `bad_id`, `websocket`, `websocket_refused`) and logs once a peer or id.
+    """Counts by reason, and logs once a peer or id; which were logged is remembered for the last 1,024.
 
-    Which were logged is remembered for the last 1,024.
+    Reasons: `no_prefix`, `bad_id`, `websocket`, `websocket_refused`, `no_asyncio`.
     """
 
     def __init__(self) -> None:
@@ -26,6 +29,8 @@ class Unattributed:
 
     def call(self, scope: Mapping[str, Any], rollout_id: str | None) -> None:
         """A model call that says no rollout, or one that cannot name a file."""
+        if (measured := instruments()) is not None:
+            measured.unattributed(_peer(scope))
         if rollout_id is None:
             self._no_prefix(scope)
         else:
@@ -51,6 +56,15 @@ class Unattributed:
                 rollout_id,
             )
 
+    def no_asyncio(self, scope: Mapping[str, Any]) -> None:
+        """A model call on a server whose event loop is not asyncio's."""
+        if self._count("no_asyncio", ""):
+            logger.error(
+                "otel-gym: %.300r is not captured: this server runs on trio; "
+                "start it with an asyncio worker (said once)",
+                scope["path"],
+            )
+
     def websocket(self, scope: Mapping[str, Any], rollout_id: str, refused: bool) -> None:
         """A websocket upgrade of a captured path under a prefix."""
         kind = "websocket_refused" if refused else "websocket"
@@ -67,7 +81,7 @@ class Unattributed:
         """Count one; True when this one has not been said yet."""
         with self._lock:
             self.counts[reason] += 1
-            key = (reason, who)
+            key = (reason, who[:_SHOWN])  # a client's text: what is remembered of it is bounded too
             if key in self._said:
                 self._said.move_to_end(key)
                 return False

@@ -19,8 +19,14 @@ LONGEST_MODULE = 500
 # Copies of what is shared with other implementations, kept as they came.
 COPIED = {f"tests/conformance/{name}.py" for name in ("driver", "run_cases", "staging_flow")}
 NAMELESS = {"utils", "helpers", "common", "misc"}
-# `Settings` reads the environment; a terminal's own conventions (NO_COLOR, TERM) are no settings.
-MAY_READ_ENVIRONMENT = {"otel_gym/settings.py", "otel_gym/cli/terminal.py"}
+# `Settings` reads the environment; OpenTelemetry's own variables and a terminal's (NO_COLOR, TERM) are no settings.
+MAY_READ_ENVIRONMENT = {
+    "otel_gym/settings.py",
+    "otel_gym/zero_code.py",  # whether to look at the settings at all, in processes that mostly serve nothing
+    "otel_gym/cli/run.py",  # makes the environment of the command
+    "otel_gym/cli/terminal.py",
+    "exporters/otel_gym_otlp/environment.py",
+}
 
 
 def modules() -> Iterator[tuple[str, str]]:

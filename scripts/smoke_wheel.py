@@ -17,7 +17,11 @@ from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
-PACKAGES = {"otel_gym": "otel_gym", "otel_gym_jsonl": "exporters/otel_gym_jsonl"}
+PACKAGES = {
+    "otel_gym": "otel_gym",
+    "otel_gym_jsonl": "exporters/otel_gym_jsonl",
+    "otel_gym_otlp": "exporters/otel_gym_otlp",
+}
 BODY = b'{"id": "c1", "object": "chat.completion", "model": "m", "choices": [], "usage": {"prompt_tokens": 3}}'
 
 
@@ -125,6 +129,15 @@ def the_command_works(directory: Path) -> None:
         print(f"  otel-gym {arguments[0]}: {done.stdout.splitlines()[0]}")
 
 
+def run_switches_capture_on(directory: Path) -> None:
+    """`otel-gym run` reaches the Python that it starts, with nothing installed but what otel-gym needs."""
+    command = [str(Path(sys.executable).with_name("otel-gym")), "run", "--capture-dir", str(directory), "--"]
+    code = "from otel_gym import starlette_call; print(starlette_call.captures_all())"
+    done = subprocess.run([*command, sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (0, "True\n", 1) == (done.returncode, done.stdout, len(done.stderr.splitlines())), done
+    print(f"  otel-gym run: {done.stderr.rstrip()}")
+
+
 if __name__ == "__main__":
     installed_files_are_those_of_the_tree(Path(sys.argv[1]))
     every_module_imports_or_names_its_extra()
@@ -132,3 +145,4 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         a_call_is_captured(Path(folder))
         the_command_works(Path(folder))
+        run_switches_capture_on(Path(folder))

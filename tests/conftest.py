@@ -6,6 +6,11 @@ import os
 from collections.abc import Generator
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# No test asserts a time, and a busy machine is no finding.
+settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("house")
 
 # The user's own settings decide nothing here, nor in the servers that tests start.
 for _name in [name for name in os.environ if name.startswith(("OTEL_", "NO_COLOR", "FORCE_COLOR"))]:

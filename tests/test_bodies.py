@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import tracemalloc
 from typing import Any
 
 from hypothesis import given
@@ -49,3 +50,23 @@ def test_a_body_that_decodes_to_more_than_the_limit_is_kept_as_it_came() -> None
     exact, above = (body_of(encoded, limit=limit, encoding="gzip") for limit in (1000, 999))
     assert (bytes(1000), False) == (exact.take(), exact.too_large)
     assert (encoded, True) == (above.take(), above.too_large)
+
+
+def test_a_body_in_crumbs_costs_about_its_size() -> None:
+    """As objects of their own, pieces of two bytes would cost seventy times as much."""
+    body = Body(1 << 30)
+    tracemalloc.start()
+    for _ in range(500_000):
+        body.add(b"ab")
+    kept = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert kept < 3 * body.size
+    assert b"ab" * 500_000 == body.take()
+
+
+@given(st.lists(st.binary(max_size=3) | st.integers(0, 5000).map(lambda size: b"x" * size), max_size=30))
+def test_pieces_of_any_size_keep_their_order(pieces: list[bytes]) -> None:
+    body = Body(1 << 30)
+    for piece in pieces:
+        body.add(piece)
+    assert (b"".join(pieces), sum(map(len, pieces))) == (body.take(), body.size)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from http import HTTPStatus
 from types import SimpleNamespace
@@ -87,6 +88,7 @@ RAISED: dict[str, tuple[BaseException, int | None, str, str | None]] = {
     "a body of text": (carrying(response=SimpleNamespace(text="why")), None, "exception", "why"),
     "a status that is a bool": (carrying(status=True), None, "exception", None),
     "a status that is text": (carrying(status="500", status_code=502), 502, "upstream_error", None),
+    "a status beyond 64 bits": (carrying(status=10**30, status_code=502), 502, "upstream_error", None),
     "properties that raise": (OddError(), None, "exception", None),
 }
 
@@ -229,6 +231,11 @@ OUTCOMES: dict[str, tuple[Any, dict[str, Any], list[str] | None]] = {
         {},
         None,
     ),
+    "what no record can hold": (
+        {**WHOLE, "upstream_status_code": 10**30, "local_response_reason": "\ud800"},
+        {"upstream_attempted": True, "response_source": "upstream"},
+        None,
+    ),
     "more keys": ({**WHOLE, "model_call_id": "x"}, WHOLE, None),
 }
 
@@ -269,6 +276,13 @@ def test_times_and_names_are_there_when_they_are_known() -> None:
     )
     assert found["started_at"] <= found["completed_at"]
     assert call.start_time_ns <= call.end_time_ns
+
+
+def test_a_clock_that_is_set_back_during_a_call_gives_it_no_negative_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    call = call_of()
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    found = evidence(call)
+    assert found["started_at"] == found["completed_at"] > 0
 
 
 @pytest.mark.parametrize("make", [call_of, lambda: call_of()])

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_gym.bodies import Body
-from otel_gym.content_encoding import decode
+from otel_gym.content_encoding import decode, encoding_of
 
 TEXT = b"".join(b"data: %d\n\n" % number for number in range(200))
 
@@ -114,3 +114,8 @@ def test_a_library_that_cannot_bound_its_output_is_as_good_as_none(monkeypatch: 
 
     monkeypatch.setattr(brotli, "Decompressor", Older)
     assert (data := brotli.compress(TEXT)) == whole(data, "br")
+
+
+def test_several_headers_say_one_encoding_together() -> None:
+    headers = [(b"Content-Encoding", b"gzip"), (b"x", b"y"), (b"content-encoding", b"zstd")]
+    assert ("gzip, zstd", "") == (encoding_of(headers), encoding_of([]))

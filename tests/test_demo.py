@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from demo import collecting
+from demo import collecting, traces
 from demo.report import pretty, shortfalls, table
 from demo.rollouts import ROLLOUTS
+from otel_gym.trace_ids import rollout_trace
 from otel_gym_jsonl import CaptureStore
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,6 +31,17 @@ def test_the_demo_finds_every_record_twice_in_a_row_and_keeps_the_files(tmp_path
     for rollout in ROLLOUTS:
         assert str(store.path_for(rollout.id)) in runs[1].stdout
         assert list(rollout.categories) == [record["error_category"] for record in store.read(rollout.id)]
+
+
+def test_a_jaeger_on_the_standard_port_is_found_and_its_page_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as standing_in:
+        standing_in.bind(("127.0.0.1", 0))
+        monkeypatch.setattr(traces, "OTLP_PORT", standing_in.getsockname()[1])
+        assert {} == traces.destination()
+        standing_in.listen()
+        assert f"http://127.0.0.1:{traces.OTLP_PORT}" == traces.destination()["OTEL_EXPORTER_OTLP_ENDPOINT"]
+    trace = f"{rollout_trace('r', '0-0').trace_id:032x}"
+    assert f"http://127.0.0.1:16686/trace/{trace}" == traces.trace_address("r", "0-0")
 
 
 def test_a_missing_record_is_a_shortfall(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from otel_gym_jsonl import CaptureStore, JsonlSpanExporter, attributes
 from otel_gym_jsonl.exporter import line
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 FORMAT = (ROOT / "docs/format.md").read_text("utf-8")
 
 CONTRACT = {value for name, value in vars(attributes).items() if name.isupper() and isinstance(value, str)}

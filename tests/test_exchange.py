@@ -8,6 +8,7 @@ import gzip
 import json
 import logging
 import zlib
+from collections import UserDict
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -108,6 +109,42 @@ async def test_a_last_message_ends_the_call_though_the_application_goes_on(captu
         assert (answer("chat", "hi"), False) == (capture.record()["response"], call.task.done())
     assert last is not None
     assert answer("chat", "hi") == json.loads(last["body"])
+
+
+@pytest.mark.parametrize("status", [200, 404])
+async def test_the_announced_length_of_an_answer_is_its_end_too(capture: Capture, status: int) -> None:
+    """As behind Starlette's BaseHTTPMiddleware: the whole body with `more_body` true, an empty last message later."""
+    body = json.dumps(answer("chat", "hi")).encode()
+    start = {**OPEN, "status": status, "headers": [*JSON, (b"Content-Length", str(len(body)).encode())]}
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await saying(start, piece(body[:9]), piece(body[9:]))(scope, receive, send)
+        await asyncio.Event().wait()
+
+    async with capture.call(app) as call:
+        assert [start, piece(body[:9]), piece(body[9:])] == [await call.message() for _ in range(3)]
+        assert answer("chat", "hi") == capture.record()["response"]
+
+
+async def test_the_head_of_an_answer_without_a_body_waits_for_the_record(capture: Capture) -> None:
+    start = {"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"0")]}
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await saying(start)(scope, receive, send)
+        await asyncio.Event().wait()
+
+    async with capture.call(app) as call:
+        assert start == await call.message()
+        assert 401 == capture.record()["status_code"]
+
+
+@pytest.mark.parametrize("length", [b"", b"x", b"-1", b"9999", b"1, 1", b"9" * 5000])
+async def test_a_length_that_is_wrong_changes_nothing(capture: Capture, length: bytes) -> None:
+    body = json.dumps(answer("chat", "hi")).encode()
+    sent = [{**OPEN, "headers": [*JSON, (b"content-length", length)]}, piece(body), END]
+    async with capture.call(saying(*sent)) as call:
+        assert sent == await call.rest()
+    assert (answer("chat", "hi"), None) == (capture.record()["response"], capture.record()["error_category"])
 
 
 async def test_what_comes_after_the_last_message_goes_out_behind_it(capture: Capture) -> None:
@@ -242,6 +279,31 @@ async def test_the_outcome_is_taken_from_scope_state_whatever_became_of_it(
     record = capture.record()
     assert (OUTCOME if recorded else {}) == {key: record[key] for key in OUTCOME if key in record}
     assert answer("chat", "hi") == record["response"]
+
+
+class UnreadableState(dict[str, Any]):
+    """A state whose values are made when asked for, and cannot be."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        raise RuntimeError(key)
+
+
+class UnreadableOutcome(UserDict[str, Any]):
+    """What a mapping over a closed connection, say, does."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise ConnectionError("closed")
+
+
+@pytest.mark.parametrize("state", [UnreadableState(), {"nemo_gym_model_execution": UnreadableOutcome(OUTCOME)}])
+async def test_an_outcome_that_cannot_be_read_costs_only_itself(
+    capture: Capture, state: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with capture.call(stateful(lambda scope: scope.update(state=state))) as call:
+        await call.rest()
+    assert answer("chat", "hi") == json.loads(call.body)
+    assert answer("chat", "hi") == capture.record()["response"]
+    assert ["otel_gym.exchange"] == [entry.name for entry in caplog.records if entry.levelno == logging.ERROR]
 
 
 async def test_an_application_may_serve_a_copy_of_the_scope(capture: Capture) -> None:

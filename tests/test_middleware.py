@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -371,7 +372,8 @@ async def test_a_directory_that_cannot_be_used_fails_at_once(unusable: Settings)
 
 async def test_made_in_the_lifespan_call_it_fails_the_start_of_the_server(unusable: Settings) -> None:
     server = Lifespan()
-    await LazyApplication(unusable)(server.scope, server.receive, server.send)
+    with pytest.raises(SettingsError):
+        await LazyApplication(unusable)(server.scope, server.receive, server.send)
     [told] = server.told
     assert "lifespan.startup.failed" == told["type"]
     assert "MODEL_CALL_CAPTURE_DIR" in told["message"]
@@ -408,3 +410,25 @@ async def test_an_error_of_the_application_is_its_own(tmp_path: Path) -> None:
     assert [("exception", 200)] * 4 == [
         (record["error_category"], record["status_code"]) for record in CaptureStore(tmp_path).read("0-0")
     ]
+
+
+def test_under_trio_calls_pass_uncaptured_and_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    sent: list[Any] = []
+
+    async def model(scope: Any, receive: Any, send: Any) -> None:
+        await trio.lowlevel.checkpoint()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        raise AssertionError("nobody asks")
+
+    middleware = on(model, tmp_path)
+    scope = {"type": "http", "method": "POST", "path": CALL, "headers": []}
+    for _ in range(2):
+        trio.run(middleware, scope, receive, send)
+    assert (4, [], {"no_asyncio": 2}) == (len(sent), files(tmp_path), dict(middleware.unattributed.counts))
+    assert 1 == len([record for record in caplog.records if "asyncio worker" in record.getMessage()])

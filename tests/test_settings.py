@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from otel_gym.errors import MissingExtraError, SettingsError
-from otel_gym.settings import RESERVED, Settings, variable
+from otel_gym.settings import Settings, variable
 
 
 def a_file(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str) -> Path:
@@ -36,6 +36,13 @@ def test_without_anything_set_capture_is_off_and_the_defaults_are_those_of_the_s
         "rollout_id_header": None,
         "rollout_id_baggage": False,
         "websockets": "refuse",
+        "mirror": None,
+        "mirror_destinations": None,
+        "mirror_queue_bytes": 67108864,
+        "run_id": None,
+        "foreign_trace": "link",
+        "provider_name": None,
+        "redact_patterns": [],
     } == Settings().model_dump()
 
 
@@ -132,6 +139,7 @@ def test_of_a_nemo_gym_config_only_the_known_top_level_keys_are_taken(
         ("writer_threads", "0"),
         ("writer_threads", "257"),
         ("max_open_files", "0"),
+        ("model_server_name", "caf\udce9"),
         ("rollout_id_header", "x rollout"),
         ("rollout_id_baggage", "sometimes"),
         ("websockets", "allow"),
@@ -259,15 +267,6 @@ def test_an_unknown_variable_is_warned_of_with_the_nearest_name(
     ] == caplog.messages
 
 
-def test_a_setting_of_another_feature_is_no_unknown_one(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    for field in RESERVED:
-        monkeypatch.setenv(variable(field), "1")
-    Settings()
-    assert [] == caplog.messages
-
-
 def test_a_directory_that_code_names_without_switching_capture_on_is_warned_of(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -331,9 +330,67 @@ def test_the_documentation_has_a_row_for_each_setting() -> None:
     )
 
 
+FOUND_ELSEWHERE = {
+    "observability_enabled", "model_call_capture_dir", "mirror", "mirror_destinations", "run_id", "provider_name",
+}  # fmt: skip
+"""Settings whose default is a matter of the other ones, of a file, or of the call."""
+
+
+def test_destinations_are_json_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(
+        "OTEL_GYM_MIRROR_DESTINATIONS",
+        '[{"endpoint": "http://127.0.0.1:4318"}, {"endpoint": "https://b", "protocol": "grpc", "headers": {"k": "v"},'
+        ' "profile": "phoenix", "content": true}]',
+    )
+    assert [
+        ("http://127.0.0.1:4318", "http/protobuf", {}, "default", None),
+        ("https://b", "grpc", {"k": "v"}, "phoenix", True),
+    ] == [tuple(one.model_dump().values()) for one in Settings().mirror_destinations or ()]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {},
+        {"endpoint": "localhost:4318"},
+        {"endpoint": "http://"},
+        {"endpoint": "http://a", "protocol": "http/json"},
+        {"endpoint": "http://a", "profile": "jaeger"},
+        {"endpoint": "http://a", "color": "red"},
+        {"endpoint": "http://a", "headers": {"authorization": 1}},
+        "http://a",
+    ],
+    ids=repr,
+)
+def test_a_destination_that_cannot_be_used_is_refused_without_showing_what_may_be_a_key(entry: Any) -> None:
+    secret = {"endpoint": "http://a", "headers": {"authorization": "secret"}}
+    with pytest.raises(SettingsError, match=r"mirror_destinations.*not shown.*allowed: list of {endpoint") as refused:
+        Settings(mirror_destinations=[secret, entry])
+    assert "secret" not in str(refused.value)
+
+
+def test_the_settings_can_be_shown_without_the_keys_of_destinations() -> None:
+    secret = {"endpoint": "http://a", "headers": {"authorization": "secret"}}
+    settings = Settings(mirror_destinations=[secret])
+    assert "secret" not in repr(settings)
+    assert "secret" not in repr(settings.mirror_destinations)
+
+
+def test_a_text_that_is_no_json_does_not_show_the_keys_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_GYM_MIRROR_DESTINATIONS", '[{"headers": "secret"')
+    with pytest.raises(SettingsError, match="OTEL_GYM_MIRROR_DESTINATIONS: got a value that is not shown") as refused:
+        Settings()
+    assert "secret" not in str(refused.value)
+
+
+def test_a_pattern_that_is_no_regular_expression_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"redact_patterns.*list of regular expressions"):
+        Settings(redact_patterns=["fine", "("])
+
+
 def test_the_default_in_words_is_the_default() -> None:
     for name, field in Settings.model_fields.items():
         words = field.json_schema_extra
         assert isinstance(words, dict)
-        if name not in ("observability_enabled", "model_call_capture_dir"):
+        if name not in FOUND_ELSEWHERE:
             assert field.default == json.loads(str(words["default"]))

@@ -39,6 +39,13 @@ def test_an_id_that_names_no_file_is_counted_each_time_and_said_once_an_id(caplo
     assert ["'..'" in caplog.messages[0], "'-x'" in caplog.messages[1]] == [True, True]
 
 
+def test_an_id_without_end_is_not_remembered_whole() -> None:
+    unattributed = Unattributed()
+    for number in range(REMEMBERED):
+        unattributed.call(scope_of(), f".{number:04}" + "x" * 60_000)
+    assert sum(len(who) for _, who in unattributed._said) < 400 * REMEMBERED
+
+
 def test_a_websocket_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     unattributed = Unattributed()
     for refused in (True, True, False, False):

@@ -52,4 +52,3 @@ NULL_KEYS = PREFIX + "null_keys"
 
 OUTCOME_KEYS = ("upstream_attempted", "response_source", "upstream_status_code", "local_response_reason")
 """The four keys of an execution outcome, in record order."""
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -12,6 +13,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_gym_jsonl import attributes as names
 from otel_gym_jsonl import json_text
+from otel_gym_jsonl.files import write_marker
 from otel_gym_jsonl.store import CaptureStore
 
 logger = logging.getLogger(__name__)
@@ -53,10 +55,14 @@ class JsonlSpanExporter(SpanExporter):
                 continue
             rollout_id = str(evidence[names.ROLLOUT_ID])
             try:
-                lines.setdefault(rollout_id, []).append(line(evidence))
-            except ValueError as exc:
+                made = line(evidence)
+            except Exception as exc:  # noqa: BLE001  whatever anybody's attributes hold, the neighbours are written
                 logger.error("otel-gym: a span of rollout %r cannot become a record: %s", rollout_id, exc)
                 result = SpanExportResult.FAILURE
+                with contextlib.suppress(Exception):  # a disk that refuses, or an id that names no file
+                    write_marker(self.store.directory, rollout_id)
+            else:
+                lines.setdefault(rollout_id, []).append(made)
         for rollout_id, group in lines.items():
             try:
                 self.store.append_lines(rollout_id, group)

@@ -10,10 +10,10 @@ import contextlib
 import errno
 import os
 import re
+import weakref
 from pathlib import Path
 
-import portalocker
-
+from otel_gym_jsonl import locks
 from otel_gym_jsonl.errors import InvalidRolloutIdError
 
 CAPTURE_SUFFIX = ".capture.jsonl"
@@ -28,6 +28,11 @@ _REOPEN_TRIES = 16
 def is_rollout_id(rollout_id: str) -> bool:
     """Whether calls of this id are captured: one safe path segment that gives a file name of at most 255 bytes."""
     return len(rollout_id) <= MAX_NAME_BYTES - len(CAPTURE_SUFFIX) and bool(_WRITABLE_ID.fullmatch(rollout_id))
+
+
+def has_marker_name(rollout_id: str) -> bool:
+    """Whether the marker's name fits too: it is five bytes longer than that of the capture file."""
+    return len(rollout_id) <= MAX_NAME_BYTES - len(MARKER_SUFFIX)
 
 
 def capture_path(directory: Path, rollout_id: str) -> Path:
@@ -50,8 +55,13 @@ def marker_path(directory: Path, rollout_id: str) -> Path:
     return directory / (_readable(rollout_id) + MARKER_SUFFIX)
 
 
+def is_readable_id(rollout_id: str) -> bool:
+    """Whether a reader can ask for this id: one path segment of `[A-Za-z0-9._-]`."""
+    return bool(_READABLE_ID.fullmatch(rollout_id))
+
+
 def _readable(rollout_id: str) -> str:
-    if not _READABLE_ID.fullmatch(rollout_id):
+    if not is_readable_id(rollout_id):
         raise InvalidRolloutIdError(rollout_id)
     return rollout_id
 
@@ -95,12 +105,15 @@ class CaptureFile:
 
     def __init__(self, directory: Path, rollout_id: str) -> None:
         self.path = capture_path(directory, rollout_id)
+        self._name = str(self.path)
         self.restored = True
         self._directory = directory
         self._fd = -1
+        self._locked = False
         self._identity = (-1, -1)  # device and inode behind the descriptor
         self._whole_size = -1  # the size that our own last append left behind: no need to look at the tail
         self._size = 0
+        _open_files.add(self)  # before there is a descriptor, so that a fork at any moment finds it
         self._open()
 
     def _open(self) -> None:
@@ -110,13 +123,17 @@ class CaptureFile:
         except FileNotFoundError:  # the directory has gone: make it again
             self._directory.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(self.path, flags, 0o644)
+        self._locked = False
         status = os.fstat(self._fd)
         self._identity = (status.st_dev, status.st_ino)
         self._whole_size = -1
 
     def close(self) -> None:
-        """Give the descriptor (and with it any lock) back."""
+        """Give the lock and the descriptor back."""
         if self._fd >= 0:
+            if self._locked:  # a child forked at this moment has the descriptor, and would keep the lock
+                with contextlib.suppress(OSError):
+                    self.unlock()
             fd, self._fd = self._fd, -1
             os.close(fd)
 
@@ -126,28 +143,23 @@ class CaptureFile:
         Raises:
             OSError: the system gives no lock, or the file cannot be opened anew.
         """
-        self._lock(portalocker.LockFlags.EXCLUSIVE)
+        self._lock(wait=True)
 
     def try_lock(self) -> bool:
         """Take the exclusive lock unless somebody else holds it; raises as `lock` does."""
         try:
-            self._lock(portalocker.LockFlags.EXCLUSIVE | portalocker.LockFlags.NON_BLOCKING)
+            self._lock(wait=False)
         except BlockingIOError:
             return False
         return True
 
-    def _lock(self, flags: portalocker.LockFlags) -> None:
+    def _lock(self, *, wait: bool) -> None:
         """Lock, then make sure that the name still means this file; else open the file that it means now."""
         for _ in range(_REOPEN_TRIES):
+            locks.lock(self._fd, wait=wait)
+            self._locked = True
             try:
-                portalocker.lock(self._fd, flags)
-            except portalocker.LockException as exc:
-                # Releases of portalocker differ in the class that they raise; the system's word is the same.
-                number = exc.args[0].errno if exc.args and isinstance(exc.args[0], OSError) else None
-                number = errno.EAGAIN if number == errno.EACCES else number or errno.ENOLCK
-                raise OSError(number, f"cannot lock: {exc}", str(self.path)) from exc
-            try:
-                status = os.stat(self.path)  # noqa: PTH116  one system call on the hot path
+                status = os.stat(self._name)  # noqa: PTH116  one system call on the hot path
             except FileNotFoundError:
                 pass
             else:
@@ -166,10 +178,8 @@ class CaptureFile:
             OSError: the system refuses; closing the file releases the lock all the same.
         """
         if self._fd >= 0:
-            try:
-                portalocker.unlock(self._fd)
-            except portalocker.LockException as exc:
-                raise OSError(errno.ENOLCK, f"cannot unlock: {exc}", str(self.path)) from exc
+            locks.unlock(self._fd)
+            self._locked = False
 
     def append(self, lines: bytes) -> None:
         """Append whole lines and fsync them; the lock is held by the caller.
@@ -204,3 +214,17 @@ class CaptureFile:
         with contextlib.suppress(OSError):
             os.ftruncate(self._fd, size)
             self.restored = os.fstat(self._fd).st_size == size
+
+
+_open_files: weakref.WeakSet[CaptureFile] = weakref.WeakSet()
+
+
+def _close_in_child() -> None:
+    """In a forked child: else it would keep its parent's file locks alive, even after the parent's death."""
+    for file in list(_open_files):
+        file._locked = False  # the lock is the parent's
+        with contextlib.suppress(OSError):
+            file.close()
+
+
+os.register_at_fork(after_in_child=_close_in_child)

@@ -32,7 +32,6 @@ class Handles:
         self._limit = limit if soft == resource.RLIM_INFINITY else max(1, min(limit, soft // 4))
         self._directory = directory
         self._idle: OrderedDict[str, CaptureFile] = OrderedDict()
-        self._used: set[CaptureFile] = set()
         self._lock = threading.Lock()
 
     def take(self, rollout_id: str) -> CaptureFile:
@@ -43,11 +42,7 @@ class Handles:
         """
         with self._lock:
             file = self._idle.pop(rollout_id, None)
-        if file is None:
-            file = self._open(rollout_id)
-        with self._lock:
-            self._used.add(file)
-        return file
+        return self._open(rollout_id) if file is None else file
 
     def _open(self, rollout_id: str) -> CaptureFile:
         tries = DESCRIPTOR_TRIES
@@ -64,7 +59,6 @@ class Handles:
         """Keep a file for the next append of its rollout."""
         surplus = None
         with self._lock:
-            self._used.discard(file)
             self._idle[rollout_id] = file
             if len(self._idle) > self._limit:
                 _, surplus = self._idle.popitem(last=False)
@@ -73,8 +67,6 @@ class Handles:
 
     def drop(self, file: CaptureFile) -> None:
         """Close a file that must not be used again."""
-        with self._lock:
-            self._used.discard(file)
         _close(file)
 
     def close(self) -> None:
@@ -82,14 +74,6 @@ class Handles:
         with self._lock:
             idle, self._idle = self._idle, OrderedDict()
         for file in idle.values():
-            _close(file)
-
-    def abandon(self) -> None:
-        """In a forked child: close all, in use or not, without asking for a lock that the parent's thread may hold.
-
-        Else the child would keep the parent's file locks alive after the parent's death.
-        """
-        for file in [*self._idle.values(), *self._used]:
             _close(file)
 
 

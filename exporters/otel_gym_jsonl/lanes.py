@@ -9,14 +9,18 @@ from collections.abc import Callable
 Done = Callable[[BaseException | None], None]
 """Told once, on some thread: None when the line is durable, else what went wrong. Returns quickly, never raises."""
 
+Written = Callable[[bytes | None], None]
+"""Told once, after `Done`: the line as it stands in the file, or None when it does not. May take its time."""
+
 
 class Job:
     """One line on its way to the disk."""
 
-    __slots__ = ("_done", "accepted_at", "line", "make", "rollout_id")
+    __slots__ = ("_done", "_written", "accepted_at", "line", "make", "rollout_id")
 
-    def __init__(self, rollout_id: str, make: Callable[[], bytes], done: Done) -> None:
+    def __init__(self, rollout_id: str, make: Callable[[], bytes], done: Done, written: Written | None = None) -> None:
         self.rollout_id = rollout_id
+        self._written = written
         self.make: Callable[[], bytes] | None = make
         self.line = b""
         self.accepted_at = time.monotonic()
@@ -34,9 +38,17 @@ class Job:
         except IndexError:
             return False
         self.make = None
-        self.line = b""
+        if self._written is None or error is not None:
+            self.line = b""
         done(error)
         return True
+
+    def tell(self, error: BaseException | None) -> None:
+        """After `settle`, by whoever it was that settled: what stands in the file now."""
+        written, self._written = self._written, None
+        line, self.line = self.line, b""
+        if written is not None:
+            written(line if error is None else None)
 
 
 class Lane:

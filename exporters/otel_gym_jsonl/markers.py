@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 from otel_gym_jsonl.errors import InvalidRolloutIdError
-from otel_gym_jsonl.files import write_marker
+from otel_gym_jsonl.files import has_marker_name, write_marker
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +32,8 @@ class Markers:
 
     def put(self, rollout_id: str) -> None:
         """Mark a rollout on the calling thread; when the disk refuses, the marker is owed."""
+        if not self._can_be_marked(rollout_id):
+            return
         try:
             self._write(rollout_id)
         except OSError as exc:
@@ -45,10 +47,20 @@ class Markers:
 
     def owe(self, rollout_id: str) -> None:
         """Mark a rollout soon, on the markers' own thread: for callers that a dead disk must not hold."""
+        if not self._can_be_marked(rollout_id):
+            return
         with self._lock:
             self._owed[rollout_id] = None
             self._ensure_thread()
         self._wake.set()
+
+    def _can_be_marked(self, rollout_id: str) -> bool:
+        """Whether a marker of this rollout can ever stand: the longest ids leave no room for its name."""
+        if has_marker_name(rollout_id):
+            return True
+        with contextlib.suppress(Exception):  # of a log handler
+            logger.error("otel-gym: rollout %r has lost a record, and its id is too long for a marker", rollout_id)
+        return False
 
     def nudge(self) -> None:
         """Try the owed ones now: somebody has just written something."""

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import orjson
-import portalocker
 
+from otel_gym_jsonl import locks
 from otel_gym_jsonl.errors import DamagedRecordError
 
 _BUFFER = 256 * 1024
@@ -136,24 +136,19 @@ def read_available(path: str | os.PathLike[str]) -> tuple[list[tuple[int, dict[s
 
 def _length_under_lock(file: BinaryIO, timeout_s: float | None) -> int:
     """The length of the file while nobody is in the middle of an append."""
-    flags = portalocker.LockFlags.SHARED
-    if timeout_s is not None:
-        flags |= portalocker.LockFlags.NON_BLOCKING
     deadline = time.monotonic() + (timeout_s or 0.0)
     while True:
         try:
-            portalocker.lock(file, flags)
+            locks.lock(file.fileno(), shared=True, wait=timeout_s is None)
             break
-        except portalocker.AlreadyLocked as exc:
+        except BlockingIOError as exc:
             if time.monotonic() >= deadline:
                 raise TimeoutError(f"{file.name} stayed locked by another process for {timeout_s:g} s") from exc
             time.sleep(_LOCK_POLL_S)
-        except portalocker.LockException as exc:
-            raise OSError(f"cannot lock {file.name}: {exc}") from exc
     try:
         return os.fstat(file.fileno()).st_size
     finally:
-        portalocker.unlock(file)
+        locks.unlock(file.fileno())
 
 
 def _lines(

@@ -10,7 +10,15 @@ from typing import Any
 
 from otel_gym_jsonl import json_text, reader
 from otel_gym_jsonl.errors import CaptureWriteError
-from otel_gym_jsonl.files import CAPTURE_SUFFIX, CaptureFile, capture_path, marker_path, sync_directory, write_marker
+from otel_gym_jsonl.files import (
+    CAPTURE_SUFFIX,
+    CaptureFile,
+    capture_path,
+    is_readable_id,
+    marker_path,
+    sync_directory,
+    write_marker,
+)
 
 
 class CaptureStore:
@@ -45,11 +53,10 @@ class CaptureStore:
         return self.marker_for(rollout_id).exists()
 
     def rollout_ids(self) -> Iterator[str]:
-        """The rollouts that have a capture file, sorted."""
+        """The rollouts that have a capture file, sorted; a file whose name holds no id is none."""
         with os.scandir(self.directory) as entries:
-            names = [entry.name for entry in entries if entry.name.endswith(CAPTURE_SUFFIX)]
-        for name in sorted(names):
-            yield name[: -len(CAPTURE_SUFFIX)]
+            ids = [entry.name[: -len(CAPTURE_SUFFIX)] for entry in entries if entry.name.endswith(CAPTURE_SUFFIX)]
+        yield from sorted(filter(is_readable_id, ids))
 
     def read(self, rollout_id: str) -> list[dict[str, Any]]:
         """Every record in append order; empty without a file.
@@ -86,7 +93,8 @@ class CaptureStore:
                 file.lock()
                 file.append(b"".join(lines))
             finally:
-                file.close()
+                with contextlib.suppress(OSError):  # what was appended was fsynced
+                    file.close()
         except OSError as exc:
             with contextlib.suppress(OSError):
                 write_marker(self.directory, rollout_id)
@@ -103,4 +111,5 @@ class CaptureStore:
         for path in paths:
             path.unlink(missing_ok=True)
         if paths:
-            sync_directory(self.directory)
+            with contextlib.suppress(FileNotFoundError):  # the whole directory has gone
+                sync_directory(self.directory)

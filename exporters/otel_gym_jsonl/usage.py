@@ -6,12 +6,10 @@ Source: "ModelCallRecord" of the rollout specification; conformance topic `usage
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class TokenCounts:
+class TokenCounts(NamedTuple):
     """Tokens of one call; `cached` is the part of `tokens_in` that was read from a cache."""
 
     tokens_in: int | None = None
@@ -24,7 +22,7 @@ class TokenCounts:
 
 def token_counts(usage: Any) -> TokenCounts:
     """Read a `usage` object of the Responses, Chat Completions or Messages API."""
-    if not isinstance(usage, Mapping):
+    if not isinstance(usage, (dict, Mapping)):  # dict first: it is one nearly always, and quicker to know
         return TokenCounts()
     tokens_in = _first(usage, "input_tokens", "prompt_tokens")
     tokens_out = _first(usage, "output_tokens", "completion_tokens")
@@ -63,6 +61,6 @@ def _first(counts: Mapping[str, Any], *keys: str) -> int | None:
 def _in_details(usage: Mapping[str, Any], details: tuple[str, ...], keys: tuple[str, ...]) -> int | None:
     for name in details:
         inner = usage.get(name)
-        if isinstance(inner, Mapping) and (count := _first(inner, *keys)) is not None:
+        if isinstance(inner, (dict, Mapping)) and (count := _first(inner, *keys)) is not None:
             return count
     return None

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from otel_gym_jsonl.files import CaptureFile
 from otel_gym_jsonl.handles import DESCRIPTOR_TRIES, Handles, out_of_descriptors
-from otel_gym_jsonl.lanes import Done, Job, Lane
+from otel_gym_jsonl.lanes import Done, Job, Lane, Written
 from otel_gym_jsonl.markers import Markers
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class Writer:
         self._working: dict[int, Lane] = {}  # thread ident -> what it works on
         self._parked: list[tuple[float, int, Lane]] = []
         self._sequence = itertools.count()
-        self._keeper_runs = False
+        self._keeper: object | None = None  # the token of the one that runs
         self._keeper_sleeps = False
         self._keeper_wake = threading.Event()
         self._handles = Handles(self.directory, self._max_open_files)
@@ -78,12 +78,13 @@ class Writer:
 
     # ------------------------------------------------------------------ any thread
 
-    def submit(self, rollout_id: str, make: Callable[[], bytes], done: Done) -> None:
+    def submit(self, rollout_id: str, make: Callable[[], bytes], done: Done, written: Written | None = None) -> None:
         """Accept a line. `make` builds it on a writer thread; `done` is told when it is durable, or why it is not.
 
-        Never blocks on the disk. A line that cannot be built or written marks its rollout incomplete.
+        Never blocks on the disk. A line that cannot be built or written marks its rollout incomplete. `written` is told
+        the line itself once nobody waits for it any more, on the same thread as a rule: it holds only its rollout.
         """
-        job = Job(rollout_id, make, done)
+        job = Job(rollout_id, make, done, written)
         try:
             with self._lock:
                 self._ensure_threads(rollout_id)
@@ -91,6 +92,8 @@ class Writer:
                 if lane is None:
                     lane = self._lanes[rollout_id] = Lane(rollout_id)
                     self._todo.put(lane)
+                while lane.jobs and lane.jobs[0].settled:  # given up: behind a dead disk they would pile up
+                    lane.jobs.popleft()
                 lane.jobs.append(job)
                 while self._accepted and self._accepted[0].settled:
                     self._accepted.popleft()
@@ -115,26 +118,32 @@ class Writer:
         return self.markers.wait(LAST_CHANCE_SECONDS) and not late
 
     def close(self, timeout: float = 5.0) -> None:
-        """Drain, then give threads and handles back. A later `submit` starts anew."""
+        """Drain, then `retire`."""
         self.drain(timeout)
+        self.retire()
+
+    def retire(self) -> None:
+        """Give threads and handles back when their work is done, without waiting. A later `submit` starts anew."""
         with self._lock:
             retired, self._todo = self._todo, queue.SimpleQueue()
             for _ in range(self._threads):
                 retired.put(None)
             self._threads = 0
+            self._keeper = None
+            self._keeper_wake.set()
         self._handles.close()
 
     def abandon(self) -> None:
         """In a forked child: the parent's threads are not here, its locks may be held, its lines are its own affair."""
-        self._handles.abandon()
         self._start()
 
     # ------------------------------------------------------------------ threads
 
     def _ensure_threads(self, rollout_id: str) -> None:
-        if not self._keeper_runs:
-            threading.Thread(target=self._keep, name="otel-gym-keeper", daemon=True).start()
-            self._keeper_runs = True
+        if self._keeper is None:
+            keeper = object()
+            threading.Thread(target=self._keep, args=(keeper,), name="otel-gym-keeper", daemon=True).start()
+            self._keeper = keeper
         if self._threads < self._max_threads and (rollout_id not in self._lanes or not self._threads):
             self._add_thread()
         if not self._threads:
@@ -179,6 +188,7 @@ class Writer:
                 if self._threads > self._max_threads and todo is self._todo and todo.empty():
                     self._threads -= 1
                     return
+        self._handles.close()  # retired: what came back since then
 
     def _serve(self, lane: Lane, jobs: list[Job]) -> float | None:
         """Build the lines, take the lock, write. Returns seconds to wait when the lock is somebody else's."""
@@ -190,23 +200,26 @@ class Writer:
         except OSError as exc:
             self._lose_all(lane.take_ready(), exc)
             return None
+        durable: list[Job] = []
         try:
             if not self._acquire(lane, file):
                 self._handles.give(lane.rollout_id, file)
                 lane.ready = [job for job in lane.ready if not job.settled]
                 first, longest = LOCK_PAUSE_SECONDS
                 return min(longest, first * 2**lane.lock_tries) if lane.ready else None
-            self._append(lane.take_ready(), file)
+            durable = self._append(lane.take_ready(), file)
             file.unlock()
         except Exception as exc:
             self._handles.drop(file)  # its lock goes with it
             if not isinstance(exc, OSError):
                 raise
             self._lose_all(lane.take_ready(), exc)
-            return None
-        lane.lock_tries = 0
-        self._handles.give(lane.rollout_id, file)
-        self.markers.nudge()
+        else:
+            lane.lock_tries = 0
+            self._handles.give(lane.rollout_id, file)
+            self.markers.nudge()
+        for job in durable:
+            _tell(job, None)
         return None
 
     def _build(self, lane: Lane, jobs: list[Job]) -> None:
@@ -239,22 +252,21 @@ class Writer:
         file.lock()
         return True
 
-    def _append(self, jobs: list[Job], file: CaptureFile, tries: int = DESCRIPTOR_TRIES) -> None:
+    def _append(self, jobs: list[Job], file: CaptureFile, tries: int = DESCRIPTOR_TRIES) -> list[Job]:
+        """Make the lines durable; those that are, and whose waiters were told of it here."""
         try:
             file.append(jobs[0].line if len(jobs) == 1 else b"".join([job.line for job in jobs]))
         except OSError as exc:
             if file.restored and out_of_descriptors(exc) and tries > 1:  # for the fsync of the directory
                 self._handles.close()
-                self._append(jobs, file, tries - 1)
-            elif len(jobs) == 1 or not file.restored:
+                return self._append(jobs, file, tries - 1)
+            if len(jobs) == 1 or not file.restored:
                 self._lose_all(jobs, exc)
-            else:
-                for job in jobs:  # a line that does not fit must not cost its neighbours
-                    self._append([job], file)
-            return
-        for job in jobs:
-            self.bytes_written += len(job.line)
-            job.settle(None)
+                return []
+            # A line that does not fit must not cost its neighbours.
+            return [durable for job in jobs for durable in self._append([job], file)]
+        self.bytes_written += sum(len(job.line) for job in jobs)
+        return [job for job in jobs if job.settle(None)]
 
     def _lose_all(self, jobs: list[Job], error: Exception) -> None:
         for job in jobs:
@@ -271,21 +283,24 @@ class Writer:
             self.markers.put(job.rollout_id)
         else:
             self.markers.owe(job.rollout_id)
-        job.settle(error)
+        if job.settle(error):
+            _tell(job, error)
 
     # ------------------------------------------------------------------ the keeper's thread
 
-    def _keep(self) -> None:
+    def _keep(self, token: object) -> None:
         """Bring parked lanes back, let go what takes too long, double threads that the system keeps."""
         idle = 0
         while True:
             with self._lock:
+                if self._keeper is not token and not self._lanes:
+                    return
                 now = time.monotonic()
                 late = self._late(now)
                 while self._parked and self._parked[0][0] <= now:
                     self._todo.put(heapq.heappop(self._parked)[2])
                 stuck = sum(1 for lane in self._working.values() if now - lane.busy_since > PATIENCE_SECONDS)
-                wanted = self._max_threads + min(2 * stuck, MAX_EXTRA_THREADS) if stuck else 0
+                wanted = self._max_threads + min(2 * stuck, MAX_EXTRA_THREADS) if stuck else 1
                 for _ in range(min(self._todo.qsize(), wanted - self._threads)):
                     self._add_thread()
                 idle = 0 if self._lanes or self._accepted else idle + 1
@@ -305,6 +320,14 @@ class Writer:
         while self._accepted and (self._accepted[0].settled or self._accepted[0].accepted_at + self.timeout <= now):
             late.append(self._accepted.popleft())
         return late
+
+
+def _tell(job: Job, error: BaseException | None) -> None:
+    """Who wants to know of the line must not end our threads."""
+    try:
+        job.tell(error)
+    except Exception as exc:  # noqa: BLE001
+        _log("otel-gym: what follows on a record of rollout %r failed", job.rollout_id, exc_info=exc)
 
 
 def _log(message: str, *values: object, exc_info: BaseException | None = None) -> None:

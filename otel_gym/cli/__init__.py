@@ -26,7 +26,7 @@ __all__ = ["COMMANDS", "FAILED", "INTERRUPTED", "MISUSED", "main", "make_parser"
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
-COMMANDS = ("attach", "collect", "show", "verify")
+COMMANDS = ("run", "show", "verify", "attach", "collect")
 
 
 class Command(Protocol):
@@ -70,8 +70,8 @@ def make_parser() -> argparse.ArgumentParser:
 def _parser_and_commands() -> tuple[argparse.ArgumentParser, dict[str, Command]]:
     parser = argparse.ArgumentParser(
         prog="otel-gym",
-        description="Collect rollouts of an agent; look at what their model calls left on disk, check it, attach it "
-        "to the rows.",
+        description="Capture the model calls of rollouts, look at what they left on disk, attach it to the rows; "
+        "collect rollouts of an agent.",
         epilog="exit codes: 0 complete, 1 something is missing, damaged or failed, 2 wrong usage or configuration, "
         "130 interrupted",
     )

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from otel_gym_jsonl.errors import DamagedRecordError, InvalidRolloutIdError
-from otel_gym_jsonl.files import CAPTURE_SUFFIX, MARKER_SUFFIX, capture_path, marker_path
+from otel_gym_jsonl.errors import DamagedRecordError
+from otel_gym_jsonl.files import CAPTURE_SUFFIX, MARKER_SUFFIX, capture_path, is_readable_id, marker_path
 from otel_gym_jsonl.metrics import ModelCallMetrics
 from otel_gym_jsonl.model_calls import ModelCallRecord, iter_model_calls
 from otel_gym_jsonl.reader import Line
@@ -67,15 +67,6 @@ def rollout_ids(directory: Path) -> list[str]:
             if rollout_id != path.name and is_readable_id(rollout_id):
                 found.add(rollout_id)
     return sorted(found, key=natural)
-
-
-def is_readable_id(rollout_id: str) -> bool:
-    """Whether a reader can ask for this id."""
-    try:
-        capture_path(Path(), rollout_id)
-    except InvalidRolloutIdError:
-        return False
-    return True
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:

@@ -33,11 +33,13 @@ NO_REQUEST = "no_request"
 
 MISSING_PARTS = {
     NO_STATUS: "no response began, so there is no status.",
-    NO_RESPONSE: "there is no response object; what body there was is in response_raw.",
+    NO_RESPONSE: "there is no response object; what body there was is in response_raw, unless it was above "
+    "body_limit_bytes.",
     NO_USAGE: "the response carries no usage, so tokens are unknown. A chat stream has it only if the request sets "
     "stream_options.include_usage.",
     REQUEST_UNREADABLE: "the request body was no JSON object that can be stored; its text is in request_raw.",
-    NO_REQUEST: "the request had no body.",
+    NO_REQUEST: "no request body was recorded: there was none, the application did not read it (as when it refuses a "
+    "key), or it was above body_limit_bytes.",
 }
 
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from otel_gym.cli import findings as found
-from otel_gym.cli.capture_directory import calls_of, is_readable_id, natural
+from otel_gym.cli.capture_directory import calls_of, natural
 from otel_gym.cli.findings import Finding
 from otel_gym.cli.terminal import plural
-from otel_gym_jsonl.files import CAPTURE_SUFFIX, MARKER_SUFFIX
+from otel_gym_jsonl.files import CAPTURE_SUFFIX, MARKER_SUFFIX, is_readable_id
 from otel_gym_jsonl.model_calls import ModelCallRecord
 from otel_gym_jsonl.reader import LineTooLongError
 

@@ -23,12 +23,11 @@ from otel_gym.cli.capture_directory import (
     NoDirectoryError,
     Tally,
     existing_directory,
-    is_readable_id,
     rollout_ids,
 )
 from otel_gym.cli.rollouts_view import print_rollouts, print_rollouts_json
 from otel_gym.cli.terminal import Output, harmless
-from otel_gym_jsonl.files import CAPTURE_SUFFIX
+from otel_gym_jsonl.files import CAPTURE_SUFFIX, is_readable_id
 
 if TYPE_CHECKING:
     from otel_gym.cli import Subparsers

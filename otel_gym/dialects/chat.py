@@ -7,13 +7,16 @@ over, and costs only itself (row 9).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from otel_gym.dialects import chat_content, chat_facts
 from otel_gym.dialects.base import Assembly, Terminal
+from otel_gym.dialects.content import content_attributes
 from otel_gym.dialects.mending import mended
 from otel_gym.dialects.regular import RegularText
 from otel_gym.dialects.tool_calls import FunctionCall, ToolCalls, is_index
+from otel_gym.semconv import AttributeValue
 from otel_gym.sse import DONE, Event
 
 
@@ -23,6 +26,7 @@ class Chat:
     name = "chat"
     path = "/v1/chat/completions"
     needles: tuple[bytes, ...] = (DONE, b"error")
+    provider = "openai"
 
     def terminal(self, event: Event) -> Terminal | None:
         """`[DONE]` completes; an event, a payload or a field that says error is one (rows 15, 29)."""
@@ -62,6 +66,20 @@ class Chat:
             if terminal is not None:
                 return Assembly(completion.build(), terminal)
         return Assembly(completion.build())
+
+    def request_facts(self, request: Mapping[str, Any]) -> dict[str, AttributeValue]:
+        """See `base.Dialect`."""
+        return chat_facts.request_facts(request)
+
+    def response_facts(self, response: Mapping[str, Any]) -> dict[str, AttributeValue]:
+        """See `base.Dialect`."""
+        return chat_facts.response_facts(response)
+
+    def content(
+        self, request: Mapping[str, Any] | None, response: Mapping[str, Any] | None
+    ) -> dict[str, str | tuple[str, ...]]:
+        """See `base.Dialect`."""
+        return content_attributes(chat_content, request, response)
 
 
 class _Completion:

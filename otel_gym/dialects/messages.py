@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
+from otel_gym.dialects import messages_content, messages_facts
 from otel_gym.dialects.base import Assembly, Terminal
+from otel_gym.dialects.content import content_attributes
 from otel_gym.dialects.endings import ending
 from otel_gym.dialects.growing import Gaps, Own, Pieces, own, pieces, settle
 from otel_gym.dialects.mending import mended
+from otel_gym.semconv import AttributeValue
 from otel_gym.sse import Event
 from otel_gym_jsonl import json_text
 
@@ -47,6 +50,7 @@ class Messages:
     name = "messages"
     path = "/v1/messages"
     needles: tuple[bytes, ...] = (b"message_stop", b"error")
+    provider = "anthropic"
 
     def terminal(self, event: Event) -> Terminal | None:
         """`message_stop` completes a stream, `error` ends it as one."""
@@ -66,6 +70,20 @@ class Messages:
             if terminal is not None:
                 return Assembly(message.response(), terminal)
         return Assembly(message.response())
+
+    def request_facts(self, request: Mapping[str, Any]) -> dict[str, AttributeValue]:
+        """See `base.Dialect`."""
+        return messages_facts.request_facts(request)
+
+    def response_facts(self, response: Mapping[str, Any]) -> dict[str, AttributeValue]:
+        """See `base.Dialect`."""
+        return messages_facts.response_facts(response)
+
+    def content(
+        self, request: Mapping[str, Any] | None, response: Mapping[str, Any] | None
+    ) -> dict[str, str | tuple[str, ...]]:
+        """See `base.Dialect`."""
+        return content_attributes(messages_content, request, response)
 
 
 class _Message:

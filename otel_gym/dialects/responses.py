@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from otel_gym.dialects import responses_content, responses_facts
 from otel_gym.dialects.base import Assembly, Terminal
+from otel_gym.dialects.content import content_attributes
 from otel_gym.dialects.endings import ending
 from otel_gym.dialects.responses_items import Items
+from otel_gym.semconv import AttributeValue
 from otel_gym.sse import Event
 
 _ENDINGS: Final[Mapping[str, Terminal]] = {
@@ -31,6 +34,7 @@ class Responses:
     name = "responses"
     path = "/v1/responses"
     needles: tuple[bytes, ...] = (b"response.completed", b"response.incomplete", b"response.failed", b"error")
+    provider = "openai"
 
     def terminal(self, event: Event) -> Terminal | None:
         """`response.completed`, `.incomplete` and `.failed` end a stream as they say, `error` ends it as one."""
@@ -45,6 +49,20 @@ class Responses:
                 return _ended(before, event, terminal)
             before.append(event)
         return Assembly(_partial(before))
+
+    def request_facts(self, request: Mapping[str, Any]) -> dict[str, AttributeValue]:
+        """See `base.Dialect`."""
+        return responses_facts.request_facts(request)
+
+    def response_facts(self, response: Mapping[str, Any]) -> dict[str, AttributeValue]:
+        """See `base.Dialect`."""
+        return responses_facts.response_facts(response)
+
+    def content(
+        self, request: Mapping[str, Any] | None, response: Mapping[str, Any] | None
+    ) -> dict[str, str | tuple[str, ...]]:
+        """See `base.Dialect`."""
+        return content_attributes(responses_content, request, response)
 
 
 def _ended(before: list[Event], event: Event, terminal: Terminal) -> Assembly:

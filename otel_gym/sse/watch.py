@@ -30,6 +30,10 @@ class TerminalWatch:
 
     An event without any of the dialect's needles is never looked at. No more than the current event is kept.
 
+    Args:
+        dialect: says which events end a stream.
+        limit: bytes of an event; a larger one is not kept, and ends nothing.
+
     Attributes:
         terminal: what the dialect said of the first terminal event; None before it.
     """
@@ -37,12 +41,14 @@ class TerminalWatch:
     terminal: Any
 
     _pieces: list[bytes]  # the current event so far
+    _size: int  # its bytes
     _tail: bytes  # its last bytes, for needles that are cut
     _hot: bool  # it has a needle
     _ends_line: bool  # its last byte ends a line
 
-    def __init__(self, dialect: TerminalEvents) -> None:
+    def __init__(self, dialect: TerminalEvents, limit: int = 1 << 28) -> None:
         self.terminal = None
+        self._limit = limit
         self._terminal = dialect.terminal
         self._needles = dialect.needles
         self._overlap = max(map(len, dialect.needles)) - 1
@@ -156,12 +162,18 @@ class TerminalWatch:
             text = text.lstrip(b"\n")  # more blank lines than one between two events
         if not text:
             return
-        self._pieces.append(text)
+        self._size += len(text)
+        if self._size > self._limit:
+            self._pieces = [b":"]  # a comment, for the rest of this event
+            self._hot = False
+        else:
+            self._pieces.append(text)
         self._ends_line = text.endswith(b"\n")
         self._tail = (self._tail + text)[-self._overlap :] if len(text) < self._overlap else text[-self._overlap :]
 
     def _begin_event(self) -> None:
         self._pieces = []
+        self._size = 0
         self._tail = b""
         self._hot = self._ends_line = False
 

@@ -91,6 +91,16 @@ def test_it_says_why_something_is_missing(captures: Path, capsys: pytest.Capture
     assert "incomplete: the marker file says that at least one call could not be written" in out
 
 
+def test_a_request_that_was_not_recorded_is_not_said_to_be_empty(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capture(tmp_path, "0", record(request=None, status_code=401, error_category="auth"))
+    _, out, _ = show(capsys, tmp_path, "0")
+    assert "no_request (call 0): no request body was recorded: there was none, the application did not" in " ".join(
+        out.split()
+    )
+
+
 def test_the_rollouts_as_json(captures: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, shown = show_json(capsys, captures)
     assert (1, str(captures)) == (code, shown["directory"])

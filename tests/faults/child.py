@@ -142,14 +142,15 @@ class Child:
         await self.app({"type": "lifespan", "asgi": {"version": "3.0"}}, receive, send)
         return time.monotonic() - started
 
-    def fork(self, calls: list[dict[str, Any]]) -> int:
+    def fork(self, calls: list[dict[str, Any]], closing: bool = False) -> int:
         """Fork; the child serves calls and exits.
 
-        Returns its exit code: 0 when all clients got their bytes, 2 when it had its parent's capture files open.
+        Returns its exit code: 0 when all clients got their bytes, 2 when it had its parent's capture files open. (One
+        that the parent was `closing` at that moment may be.)
         """
         pid = os.fork()
         if pid == 0:
-            if self._open_captures():
+            if self._open_captures() and not closing:
                 sys.exit(2)
             sys.exit(0 if asyncio.run(self.calls(calls))["served"] else 1)
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

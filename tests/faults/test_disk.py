@@ -205,6 +205,7 @@ def test_a_marker_that_cannot_be_written_is_owed_until_it_stands(start: Start, d
     assert not child.is_marked("b")
 
 
+@pytest.mark.slow
 def test_a_hanging_marker_holds_no_shutdown(start: Start, disk_faults: Path) -> None:
     child = start(library=disk_faults, write_timeout_s=0.3)
     child.disk(

@@ -58,6 +58,7 @@ def test_many_locked_rollouts_leave_the_others_their_writers(start: Start) -> No
     assert eventually(lambda: child.do("threads") < 20)
 
 
+@pytest.mark.slow
 def test_a_held_lock_does_not_hold_the_shutdown_beyond_its_bound(start: Start) -> None:
     child = start()
     with held(child.store.path_for("a")):

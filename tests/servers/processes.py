@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,17 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def running(command: list[str], log: Path, variables: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A Python module as a child process, `command` being what follows `python -m`; it is stopped in order at the end.
+def running(
+    command: list[str], log: Path, variables: Mapping[str, str], launcher: Sequence[str] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A child process that is stopped in order at the end: a program by its path, or what follows `python -m`.
 
-    Its stdout is a pipe, its stderr goes to the log.
+    Its stdout is a pipe, its stderr goes to the log. A launcher stands before it: `otel-gym run --`.
     """
+    program = command if command[0].startswith("/") else [sys.executable, "-m", *command]
     with log.open("wb") as errors:
         child = subprocess.Popen(
-            [sys.executable, "-m", *command],
+            [*launcher, *program],
             cwd=ROOT,
             env=environment(variables),
             stdin=subprocess.DEVNULL,
@@ -54,12 +57,16 @@ def running(command: list[str], log: Path, variables: Mapping[str, str]) -> Iter
 
 
 @contextlib.contextmanager
-def listening(command: list[str], log: Path, variables: Mapping[str, str]) -> Iterator[int]:
+def listening(
+    command: list[str],
+    log: Path,
+    variables: Mapping[str, str],
+    launcher: Sequence[str] = (),
+    seconds: float = SECONDS_TO_START,
+) -> Iterator[int]:
     """The same for a server; `{port}` in its command is a free port, which is given once something listens there."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    with running([part.format(port=port) for part in command], log, variables) as child:
+    port = free_port()
+    with running([part.format(port=port) for part in command], log, variables, launcher) as child:
 
         def listens() -> bool:
             if child.poll() is not None:
@@ -68,11 +75,19 @@ def listening(command: list[str], log: Path, variables: Mapping[str, str]) -> It
                 return True
             return False
 
-        wait_until(listens, SECONDS_TO_START)
+        wait_until(listens, seconds)
         yield port
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 20.0) -> None:
+def free_port() -> int:
+    """One that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 60.0) -> None:
     """Return as soon as it is true; AssertionError when it is not within these seconds."""
     give_up = time.monotonic() + seconds
     while not true():

@@ -192,11 +192,32 @@ def test_a_client_that_leaves_before_its_request_is_whole_harms_nobody(
     served: Served, rollout_id: str, server: str
 ) -> None:
     path = f"/ng-rollout/{rollout_id}/v1/messages"
+    head, _, body = request(path, "plain", "Expect: 100-continue").partition(b"\r\n\r\n")
     with connected(served.ports[server]) as connection:
-        connection.sendall(request(path, "plain")[:-5])
+        connection.sendall(head + b"\r\n\r\n")
+        until(connection, b"\r\n\r\n")  # the application waits for the body
+        connection.sendall(body[:-5])
         reset(connection)
     served.wait_for_record(rollout_id)
     assert b"200" in exchange(served.ports[server], [request(path, "plain")])[:20]
     first, second = served.records(rollout_id)
     assert (None, None) == (first["request"], second["error_category"])
     assert first["error_category"] is not None
+
+
+ODD_IDS = ("%2e%2e", "%00", "a%0Ab", "%FF%FE", "-rf", ".hidden", "~", "%25", "a%20b")
+
+
+@ON_SERVERS
+def test_odd_ids_reach_the_application_and_no_file(served: Served, server: str) -> None:
+    around = sorted(served.store.directory.parent.iterdir())
+    for odd in ODD_IDS:
+        call = [request(f"/ng-rollout/{odd}/v1/messages", "plain")]
+        off = exchange(served.ports[f"{server}-off"], call)
+        assert (off, True) == (exchange(served.ports[server], call), off.startswith(b"HTTP/1.1 200")), odd
+    climbing = exchange(served.ports[server], [request("/ng-rollout/..%2F..%2Fescaped/v1/messages", "plain")])
+    assert {"path": "/../escaped/v1/messages", "rollout": ".."}.items() <= json.loads(
+        climbing.partition(b"\r\n\r\n")[2]
+    ).items()
+    assert around == sorted(served.store.directory.parent.iterdir())
+    assert all(name.startswith("test-") for name in served.store.rollout_ids())

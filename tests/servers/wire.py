@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator, Sequence
 
 _DATE = re.compile(rb"^date: [^\r\n]*\r\n", re.IGNORECASE | re.MULTILINE)
-_PATIENCE_S = 20.0
+_PATIENCE_S = 60.0
 
 
 def request(

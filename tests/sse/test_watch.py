@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 from itertools import pairwise
 from typing import Literal
 
@@ -165,6 +166,26 @@ def test_an_event_without_a_needle_is_never_looked_at() -> None:
     assert [False, False, False, False, True] == [
         watch.feed(chunk) for chunk in (b"data: e", b"xnd\n\n", b"data: e\n", b"\ndata: e", b"nd\n\ndata: x\n\n")
     ]
+
+
+@pytest.mark.parametrize("step", [1, 7, 64, 10**6])
+def test_an_event_above_the_limit_ends_nothing_and_hides_nothing_behind_it(step: int) -> None:
+    long = b'data: {"error":{"message":"' + b"A" * 100 + b'"}}\ndata: [DONE]\n\n'
+    body = long + b"data: [DONE]\n\n"
+    exact, below = (TerminalWatch(Chat(), limit) for limit in (len(long), len(long) - 1))
+    pieces = [body[start : start + step] for start in range(0, len(body), step)]
+    ends = [[position for position, piece in enumerate(pieces) if watch.feed(piece)] for watch in (exact, below)]
+    assert [[(len(long) - 1) // step], [(len(body) - 1) // step]] == ends
+
+
+def test_what_is_kept_of_an_event_without_an_end_is_bounded() -> None:
+    watch = TerminalWatch(Chat(), 1 << 20)
+    tracemalloc.start()
+    for number in range(256):
+        watch.feed(b"%d" % number * (1 << 16))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 3 << 20
 
 
 @given(cut_bodies())

@@ -1,0 +1,137 @@
+"""The light copy of an ended span: everything but the evidence, with its content held apart, so that it can be let go.
+
+An ended span is immutable, and shared with whoever reads it: what the writer says of the record goes onto the copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from sys import getsizeof
+from typing import Any
+
+from opentelemetry.sdk.trace import Event as SdkEvent
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, SpanKind
+
+from otel_gym_jsonl.attributes import PREFIX as EVIDENCE
+from otel_gym_otlp import attributes as names
+from otel_gym_otlp.receipt import Receipt
+
+SPAN_BYTES = 1024
+"""What a span without attributes takes in memory, about."""
+ATTRIBUTE_BYTES = 128
+
+Content = dict[str, Any]
+Event = tuple[str, int, dict[str, Any]]
+
+
+class LightSpan:
+    """What of a span may leave the machine anywhere.
+
+    Attributes:
+        size: what it takes in memory, in bytes.
+        attributes: without evidence and content; those of the record stand first, the others in their order.
+        events: name, time in Unix nanoseconds, attributes without content.
+    """
+
+    __slots__ = (
+        "attributes",
+        "context",
+        "end_ns",
+        "events",
+        "kind",
+        "links",
+        "name",
+        "parent",
+        "scope",
+        "size",
+        "start_ns",
+        "status",
+    )
+
+    def __init__(self, span: ReadableSpan, context: SpanContext, attributes: dict[str, Any]) -> None:
+        self.name: str = span.name
+        self.context = context
+        self.parent: SpanContext | None = span.parent
+        self.kind: SpanKind = span.kind
+        self.start_ns: int = span.start_time or 0
+        self.end_ns: int = span.end_time or self.start_ns
+        self.scope: InstrumentationScope | None = span.instrumentation_scope
+        self.attributes = attributes
+        links, events = span.links, span.events
+        self.links: tuple[tuple[SpanContext, Mapping[str, Any]], ...] = (
+            tuple((link.context, link.attributes or {}) for link in links) if links else ()
+        )
+        self.events: list[Event] = [_light_event(event) for event in events] if events else []
+        status = span.status
+        description = status.description
+        if description and description != attributes.get(names.ERROR_TYPE):
+            description = None  # only the category is no payload
+        self.status: tuple[int, str | None] = (status.status_code.value, description)
+        self.size = SPAN_BYTES + size(attributes)
+        if events:
+            self.size += sum(size(event[2]) + ATTRIBUTE_BYTES for event in self.events)
+        if links:
+            self.size += sum(size(link[1]) + ATTRIBUTE_BYTES for link in self.links)
+
+
+def _light_event(event: SdkEvent) -> Event:
+    attributes = {key: value for key, value in (event.attributes or {}).items() if key not in names.CONTENT}
+    return event.name, event.timestamp, attributes
+
+
+def light_copy(
+    span: ReadableSpan, receipt: Receipt | None, instead: Mapping[str, Any] | None = None
+) -> tuple[LightSpan, Content]:
+    """The copy, and apart from it the content. Touches no payload: strings are handed on, not read.
+
+    Args:
+        span: ended.
+        receipt: of its record, None where there is none.
+        instead: attributes that the copy has instead of the span's own, without evidence.
+
+    Raises:
+        ValueError: the span has no context.
+    """
+    context = span.get_span_context()
+    if context is None:
+        raise ValueError("a span without a context cannot be mirrored")
+    attributes = {} if receipt is None else _of_record(receipt)
+    content: Content = {}
+    if instead is not None and names.CONTENT.isdisjoint(instead):
+        attributes.update(instead)
+        return LightSpan(span, context, attributes), content
+    for key, value in _plain(span.attributes or {} if instead is None else instead).items():
+        if key.startswith(EVIDENCE):
+            continue
+        if key in names.CONTENT:
+            content[key] = value
+        else:
+            attributes[key] = value
+    return LightSpan(span, context, attributes), content
+
+
+def _plain(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same as a dict, where the SDK gives one: its own mapping takes a lock for each look."""
+    copy = getattr(attributes, "copy", None)
+    return attributes if copy is None else copy()
+
+
+def _of_record(receipt: Receipt) -> dict[str, Any]:
+    if not receipt.durable:
+        return {names.RECORD_DURABLE: False}
+    known = {names.RECORD_FILE: receipt.file, names.RECORD_BYTES: receipt.bytes, names.RECORD_SHA256: receipt.sha256}
+    return {names.RECORD_DURABLE: True, **{name: value for name, value in known.items() if value is not None}}
+
+
+def size(attributes: Mapping[str, Any]) -> int:
+    """What these attributes take in memory, in bytes; looks at no character."""
+    total = ATTRIBUTE_BYTES * len(attributes)
+    for value in attributes.values():
+        if isinstance(value, (str, bytes)):
+            if len(value) > ATTRIBUTE_BYTES // 2:  # a short one is in its attribute's share
+                total += getsizeof(value)
+        elif isinstance(value, (tuple, list)):
+            total += sum(map(getsizeof, value))
+    return total

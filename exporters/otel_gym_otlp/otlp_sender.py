@@ -1,0 +1,144 @@
+"""What both OTLP transports share: packing, the resource, one exporter that is opened late and anew after a fork."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+from otel_gym_otlp import wire
+from otel_gym_otlp.copies import LightSpan
+from otel_gym_otlp.limits import standard_limits
+from otel_gym_otlp.outcome import Fate, Outcome
+from otel_gym_otlp.suppression import suppressed
+
+logger = logging.getLogger(__name__)
+
+_of_parents: list[Any] = []  # closing in a child what the parent has open may hang: it is kept, and never touched
+
+
+class OtlpSender:
+    """One exporter, used by one thread. Subclasses say how to `open` it, and how to `post` a request through it."""
+
+    max_span_bytes: int
+
+    def __init__(self, default_service_name: str | None) -> None:
+        self._default_service_name = default_service_name
+        self._exporter: Any = None
+        self._missing = False
+        self._envelopes: dict[InstrumentationScope | None, wire.Envelope] = {}
+        self._resource: Resource | None = None
+
+    def load_modules(self) -> Any:
+        """All that `open` and `post` need; returns the stock exporter's module.
+
+        Raises:
+            MissingExporterError: it is not installed.
+        """
+        raise NotImplementedError
+
+    def open(self) -> Any:
+        """Make the exporter.
+
+        Raises:
+            MissingExporterError: it is not installed.
+        """
+        raise NotImplementedError
+
+    def post(self, exporter: Any, request: bytes) -> Outcome:
+        """Send these bytes, an `ExportTraceServiceRequest`."""
+        raise NotImplementedError
+
+    def wanted(self) -> bool:
+        return not self._missing
+
+    def load(self) -> None:
+        try:
+            self.load_modules()
+        except Exception as exc:  # noqa: BLE001  a missing or broken package: nothing that a server may die of
+            self._fail(exc)
+
+    def prepare(self) -> None:
+        if self._exporter is None and not self._missing:
+            try:
+                with suppressed():
+                    self._exporter = self.open()
+            except Exception as exc:  # noqa: BLE001  a wrong variable, a missing package: nothing to die of
+                self._fail(exc)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._missing:
+            self._missing = True
+            logger.error("otel-gym: no spans are sent: %s", error)
+
+    def limits(self) -> tuple[int | None, int | None]:
+        return standard_limits()
+
+    def pack(
+        self, span: LightSpan, attributes: dict[str, Any]
+    ) -> tuple[tuple[InstrumentationScope | None, bytes], int]:
+        data = wire.span(
+            span.name,
+            span.context,
+            span.parent,
+            span.kind.value,
+            span.start_ns,
+            span.end_ns,
+            attributes,
+            span.events,
+            span.links,
+            span.status,
+        )
+        return (span.scope, data), len(data)
+
+    def send(self, packed: Sequence[tuple[InstrumentationScope | None, bytes]]) -> Outcome:
+        self.prepare()
+        if self._exporter is None:
+            return Outcome(Fate.BAD, "no exporter")
+        request = b"".join(
+            self._envelope(scope).request([data for _, data in group])
+            for scope, group in groupby(packed, lambda item: item[0])
+        )
+        try:
+            with suppressed():
+                return self.post(self._exporter, request)
+        except Exception as exc:  # noqa: BLE001  a fault of ours or of the exporter must not end the thread
+            return Outcome(Fate.UNCERTAIN, f"{type(exc).__name__} while sending")
+
+    def _envelope(self, scope: InstrumentationScope | None) -> wire.Envelope:
+        envelope = self._envelopes.get(scope)
+        if envelope is None:
+            if self._resource is None:
+                self._resource = resource(self._default_service_name)
+            envelope = self._envelopes[scope] = wire.Envelope(self._resource, scope)
+        return envelope
+
+    def abandon(self) -> None:
+        if self._exporter is not None:
+            _of_parents.append(self._exporter)
+        self._exporter = None
+        self._resource = None  # may name the process
+        self._envelopes = {}
+
+    def close(self) -> None:
+        exporter, self._exporter = self._exporter, None
+        if exporter is not None:
+            try:
+                exporter.shutdown()
+            except Exception as exc:  # noqa: BLE001  on the way out
+                logger.debug("otel-gym: closing the exporter: %s", exc)
+
+
+def resource(default_service_name: str | None) -> Resource:
+    """By the standard variables (`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`); this name where they say none."""
+    try:
+        made = Resource.create({})
+    except RuntimeError:  # the process is ending: no threads for the detectors
+        made = OTELResourceDetector().detect()
+    if default_service_name and str(made.attributes.get(SERVICE_NAME, "unknown_service")).startswith("unknown_service"):
+        made = made.merge(Resource({SERVICE_NAME: default_service_name}))
+    return made

@@ -1,0 +1,17 @@
+"""What a span says of a Messages request and answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from otel_gym.dialects.answer_facts import response_facts
+from otel_gym.dialects.request_facts import settings_of
+from otel_gym.semconv import AttributeValue
+
+__all__ = ["request_facts", "response_facts"]
+
+
+def request_facts(request: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """Of an empty request: what is true of every one."""
+    return settings_of(request, max_tokens=("max_tokens",))

@@ -1,0 +1,181 @@
+"""Where the process has a tracer provider with processors, spans go through it, and only through it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from opentelemetry import context, trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from otel_gym_otlp import Mirror
+from otel_gym_otlp import attributes as names
+from otel_gym_otlp.suppression import suppressed
+from tests.otlp.spans import RECEIPT, call_ids, ended, ended_with, message
+from tests.services.receiver import http_receiver, plain
+
+
+@pytest.fixture
+def provider(monkeypatch: pytest.MonkeyPatch) -> TracerProvider:
+    """The process's own, for one test."""
+    made = TracerProvider(resource=Resource({"service.name": "theirs"}), shutdown_on_exit=False)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", made)
+    return made
+
+
+def ids(exporter: InMemorySpanExporter) -> list[Any]:
+    return [(span.attributes or {})["otel_gym.model_call.id"] for span in exporter.get_finished_spans()]
+
+
+def test_copies_go_to_the_processors_of_the_global_provider_as_its_own_spans(provider: TracerProvider) -> None:
+    exporter = InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    mirror = Mirror()
+    assert mirror.wanted()
+    original = ended("1", error="timeout")
+    mirror.offer(original, RECEIPT)
+    assert mirror.close(10)
+    (span,) = exporter.get_finished_spans()
+    assert ("theirs", "otel_gym", "chat m") == (
+        span.resource.attributes["service.name"],
+        span.instrumentation_scope and span.instrumentation_scope.name,
+        span.name,
+    )
+    assert (original.get_span_context(), original.kind, original.status.description) == (
+        span.get_span_context(),
+        span.kind,
+        span.status.description,
+    )
+    attributes = span.attributes or {}
+    assert (True, "1") == (attributes[names.RECORD_DURABLE], attributes["otel_gym.model_call.id"])
+    assert not [name for name in attributes if name.startswith("otel_gym.evidence.")]
+
+
+def test_a_provider_without_processors_is_none(provider: TracerProvider) -> None:
+    mirror = Mirror()
+    mirror.offer(ended(), RECEIPT)
+    assert (False, 0) == (mirror.wanted(), mirror.queued_bytes)
+
+
+def test_a_span_goes_one_way_and_never_both_also_when_the_provider_comes_later(
+    provider: TracerProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exporter = InMemorySpanExporter()
+    with http_receiver() as receiver:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.endpoint)
+        monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp,console")
+        mirror = Mirror()
+        mirror._lanes.pop()  # the console's, which would write here
+        mirror.offer(ended("own"), RECEIPT)
+        assert mirror.flush(10)
+        provider.add_span_processor(BatchSpanProcessor(exporter))
+        mirror.offer(ended("theirs"), RECEIPT)
+        assert mirror.close(10)
+        provider.shutdown()
+        assert (["own"], ["theirs"]) == (call_ids(receiver.spans), ids(exporter))
+
+
+def test_of_several_standard_exporters_one_hands_spans_to_the_provider(
+    provider: TracerProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exporter = InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console,otlp")
+    mirror = Mirror()
+    mirror.offer(ended("1"), RECEIPT)
+    assert mirror.close(10)
+    assert ["1"] == ids(exporter)
+
+
+def test_destinations_of_the_users_own_are_the_only_ones(provider: TracerProvider) -> None:
+    exporter = InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    with http_receiver() as receiver:
+        mirror = Mirror([{"endpoint": receiver.endpoint}])
+        mirror.offer(ended("1"), RECEIPT)
+        assert mirror.close(10)
+        assert (["1"], []) == (call_ids(receiver.spans), ids(exporter))
+
+
+def test_content_and_limits_are_those_of_the_provider(
+    provider: TracerProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exporter = InMemorySpanExporter()
+    limited = TracerProvider(span_limits=SpanLimits(max_span_attributes=9, max_span_attribute_length=5))
+    limited.add_span_processor(SimpleSpanProcessor(exporter))
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    span = ended_with({names.INPUT_MESSAGES: message("hello"), "long": "x" * 10})
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "SPAN_ONLY")
+    mirror = Mirror()
+    mirror.offer(span, RECEIPT)
+    assert mirror.flush(10)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", limited)
+    mirror.offer(span, RECEIPT)
+    assert mirror.close(10)
+    whole, cut = (dict(span.attributes or {}) for span in exporter.get_finished_spans())
+    assert (message("hello"), "x" * 10) == (whole[names.INPUT_MESSAGES], whole["long"])
+    assert (9, "xxxxx") == (len(cut), cut["long"])
+
+
+def test_a_batch_processor_that_counts_spans_never_gets_more_bytes_than_receivers_take(
+    provider: TracerProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "SPAN_ONLY")
+    with http_receiver() as receiver:
+        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(receiver.endpoint + "/v1/traces")))
+        mirror = Mirror()
+        for call in range(9):
+            size = 5_000_000 if call == 4 else 1_000_000
+            mirror.offer(ended_with({names.INPUT_MESSAGES: message("x" * size)}, str(call)), RECEIPT)
+        assert mirror.close(20)
+        provider.shutdown()
+        assert max(len(request.body) for request in receiver.requests) < 4 * 1024 * 1024
+        shown = {
+            plain(span.attributes)["otel_gym.model_call.id"]: len(plain(span.attributes).get(names.INPUT_MESSAGES, ""))
+            for span in receiver.spans
+        }
+        assert {str(call): 0 if call == 4 else len(message("x" * 1_000_000)) for call in range(9)} == shown
+    assert 1 == mirror.shed["content"]
+
+
+def test_a_processor_that_raises_costs_nobody_anything(provider: TracerProvider) -> None:
+    class Broken(SpanProcessor):
+        def on_end(self, span: ReadableSpan) -> None:
+            raise RuntimeError("broken")
+
+    provider.add_span_processor(Broken())
+    mirror = Mirror()
+    for call in "ab":
+        mirror.offer(ended(call), RECEIPT)
+    assert mirror.close(10)
+    assert {} == dict(mirror.shed)
+
+
+def test_a_provider_behind_another_one_is_found(provider: TracerProvider, monkeypatch: pytest.MonkeyPatch) -> None:
+    exporter = InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+
+    class Front:  # what Logfire puts before the SDK's
+        def __init__(self) -> None:
+            self.provider = provider
+
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", Front())
+    mirror = Mirror()
+    mirror.offer(ended("1"), RECEIPT)
+    assert mirror.close(10)
+    assert ["1"] == ids(exporter)
+
+
+def test_instrumentations_find_themselves_suppressed_while_the_mirror_sends() -> None:
+    keys = [
+        context._SUPPRESS_INSTRUMENTATION_KEY,
+        context._SUPPRESS_HTTP_INSTRUMENTATION_KEY,
+        "suppress_instrumentation",
+    ]
+    with suppressed():
+        assert [True] * 3 == [context.get_value(key) for key in keys]
+    assert [None] * 3 == [context.get_value(key) for key in keys]

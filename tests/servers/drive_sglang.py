@@ -1,0 +1,60 @@
+"""Import SGLang as its server does, with its API key, and make one keyless call: run by the Python that has SGLang.
+
+Prints, as JSON, whether the plugin was found, and the status of the call under a rollout's prefix. Nothing is served:
+its engine wants a GPU.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+PATH = "/ng-rollout/0-0/v1/chat/completions"
+
+
+async def keyless(app: Any) -> int:
+    told: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"{}", "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        told.append(message)
+
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": PATH,
+        "raw_path": PATH.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(b"host", b"m")],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 2),
+    }
+    await app(scope, receive, send)
+    status: int = told[0]["status"]
+    return status
+
+
+def main() -> None:
+    """In the order of `sglang.launch_server`: plugins, then the application, then its authentication."""
+    from sglang.srt.plugins import load_plugins
+
+    load_plugins()
+    from otel_gym import starlette_call
+
+    found = starlette_call.captures_all()
+    from sglang.srt.entrypoints.http_server import app
+    from sglang.srt.utils.auth import add_api_key_middleware
+
+    add_api_key_middleware(app, api_key="secret", admin_api_key=None)
+    print(json.dumps({"found": found, "status": asyncio.run(keyless(app))}))
+
+
+if __name__ == "__main__":
+    main()

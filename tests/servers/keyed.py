@@ -1,0 +1,79 @@
+"""Applications behind an API key that know nothing of otel-gym: what is done to them is done from outside.
+
+`CONTRIB=on` adds OpenTelemetry's own instrumentation in their code, where a launcher does not.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Mount, Route
+
+from otel_gym.asgi import App, Receive, Scope, Send
+from otel_gym.testing import answer
+
+CHAT = "/v1/chat/completions"
+KEY = "Bearer secret"
+
+
+class ApiKey:
+    """Guards what lies below `/v1/`, as vLLM's does: a path that only looks different would pass."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        guarded = scope["type"] == "http" and scope["path"].startswith("/v1/")
+        if guarded and (b"authorization", KEY.encode()) not in scope["headers"]:
+            await JSONResponse({"error": {"message": "no key"}}, 401)(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+
+async def chat(request: Request) -> JSONResponse:
+    await request.body()
+    return JSONResponse(answer("chat", "hi"), headers={"x-path": request.url.path, "x-pid": str(os.getpid())})
+
+
+def _instrumented(app: Any) -> Any:
+    if os.environ.get("CONTRIB") == "on":
+        from opentelemetry import trace
+        from opentelemetry.instrumentation.asgi import OpenTelemetryMiddleware
+        from opentelemetry.instrumentation.fastapi import FastAPIInstrumentor
+        from opentelemetry.sdk.trace import TracerProvider
+
+        if not isinstance(trace.get_tracer_provider(), TracerProvider):
+            trace.set_tracer_provider(TracerProvider())
+        if isinstance(app, FastAPI):
+            FastAPIInstrumentor.instrument_app(app)
+        else:
+            app.add_middleware(OpenTelemetryMiddleware)
+    return app
+
+
+with_fastapi = FastAPI()
+with_fastapi.add_api_route(CHAT, chat, methods=["POST"])
+with_fastapi.mount("/mounted", Starlette(routes=[Route(CHAT, chat, methods=["POST"])]))
+with_fastapi.add_middleware(ApiKey)
+_instrumented(with_fastapi)
+
+with_starlette = Starlette(
+    routes=[
+        Route(CHAT, chat, methods=["POST"]),
+        Mount("/mounted", Starlette(routes=[Route(CHAT, chat, methods=["POST"])])),
+    ]
+)
+with_starlette.add_middleware(ApiKey)
+_instrumented(with_starlette)
+
+
+if __name__ == "__main__":
+    import uvicorn
+
+    uvicorn.run({"fastapi": with_fastapi, "starlette": with_starlette}[sys.argv[1]], port=int(sys.argv[2]))

@@ -1,0 +1,113 @@
+"""A Collector with the limits that it has when nobody sets any, between a captured server and Jaeger."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.servers.processes import wait_until
+from tests.services.captured import CapturedServer, captured_server, span_id
+from tests.services.collector import Collector, collector_running
+from tests.services.jaeger import Jaeger, attributes
+from tests.services.process import free_ports
+
+pytestmark = pytest.mark.servers
+
+CONTENT = {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY"}
+MANY = 30 * 1024 * 1024
+TEXT, IMAGE = 10, 15
+SHED = "otel_gym.mirror.shed_content_bytes"
+
+
+def towards(collector: Collector, protocol: str) -> dict[str, str]:
+    """The standard variables that send spans there."""
+    endpoint = collector.otlp_http if protocol == "http/protobuf" else collector.otlp_grpc
+    return {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
+
+
+def asking(text: str) -> list[dict[str, str]]:
+    """Messages of a chat."""
+    return [{"role": "user", "content": text}]
+
+
+def durable(server: CapturedServer, rollout_id: str) -> list[tuple[int, str]]:
+    """Length and hash of each line of a rollout, as its span should have them."""
+    lines = server.store.path_for(rollout_id).read_bytes().splitlines(keepends=True)
+    return [(len(line), hashlib.sha256(line).hexdigest()) for line in lines]
+
+
+@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
+def test_a_call_of_30_mb_arrives_as_a_light_span_among_whole_ones(
+    jaeger: Jaeger, collector: Collector, protocol: str, tmp_path: Path
+) -> None:
+    """The Collector takes 4 MiB a message over gRPC and 20 MiB a body over HTTP, and what is larger it takes never."""
+    with captured_server(tmp_path, **CONTENT, **towards(collector, protocol)) as server:
+        server.call("0-0", messages=asking("before"))
+        assert 200 == server.call("0-0", messages=asking("x" * MANY)).status_code
+        server.call("0-0", messages=asking("after"))
+        found = jaeger.wait_for(server.trace_id("0-0"), 3)
+        server.wait_for_log("1 without their content")
+        records = server.store.read("0-0")
+        lines = durable(server, "0-0")
+    before, large, after = (span.tags for span in found)
+    assert [span_id(record) for record in records] == [span.span_id for span in found]
+    assert MANY == len(records[1]["request"]["messages"][0]["content"])
+    assert lines == [(tags["otel_gym.record.bytes"], tags["otel_gym.record.sha256"]) for tags in (before, large, after)]
+    assert "before" in before["gen_ai.input.messages"]
+    assert "after" in after["gen_ai.input.messages"]
+    assert (set(), True) == ({name for name in large if "messages" in name}, large[SHED] > MANY)
+    assert (None, None, 7) == (before.get(SHED), after.get(SHED), large["gen_ai.usage.input_tokens"])
+    assert 5000 > max(len(str(value)) for value in large.values())
+
+
+@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
+def test_5_mb_among_small_calls_cost_only_their_own_content_and_an_image_none(
+    jaeger: Jaeger, collector: Collector, protocol: str, tmp_path: Path
+) -> None:
+    """Input 28 of the field page, with a text; an image of that size is named by its hash."""
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 5_000_000}}
+    large: dict[int, Any] = {TEXT: "x" * 5_000_000, IMAGE: [image]}
+    with captured_server(tmp_path, **CONTENT, **towards(collector, protocol)) as server:
+        for number in range(21):
+            server.call("0-0", messages=[{"role": "user", "content": large.get(number, f"small {number}")}])
+        found = jaeger.wait_for(server.trace_id("0-0"), 21)
+        assert 21 == len(server.store.read("0-0"))
+        if protocol == "grpc":
+            server.wait_for_log("1 without their content")
+    taken = protocol == "http/protobuf"  # 20 MiB a body
+    assert [number for number in range(21) if taken or number != TEXT] == [
+        number for number, span in enumerate(found) if "gen_ai.input.messages" in span.tags
+    ]
+    assert ([] if taken else [TEXT]) == [number for number, span in enumerate(found) if SHED in span.tags]
+    assert "ni:///sha-256;" in found[IMAGE].tags["gen_ai.input.messages"]
+
+
+def test_a_collector_that_is_killed_in_mid_export_gets_the_rest_when_it_is_back(tmp_path: Path) -> None:
+    ports = free_ports(2)
+    folder = tmp_path / "collector"
+    folder.mkdir()
+    with (
+        collector_running(folder, otlp_ports=ports) as first,
+        captured_server(tmp_path, **CONTENT, **towards(first, "http/protobuf")) as server,
+    ):
+        for number in range(20):
+            server.call("0-0", messages=asking("x" * 300_000))
+            if number == 10:
+                os.kill(first.pid, signal.SIGKILL)
+        for _ in range(5):
+            assert 200 == server.call("1-0").status_code
+        with collector_running(folder, otlp_ports=ports) as second:
+            ids = [[span_id(record) for record in server.store.read(rollout_id)] for rollout_id in ("0-0", "1-0")]
+            wait_until(lambda: set(ids[1]) <= {span["spanId"] for span in second.spans()}, 60)
+            server.call("2-0")
+            last = span_id(server.record("2-0"))
+            wait_until(lambda: last in [span["spanId"] for span in second.spans()], 60)
+            arrived = {span["spanId"]: attributes(span) for span in second.spans()}
+    assert [20, 5] == list(map(len, ids))
+    assert set(ids[0][11:]) <= set(arrived)  # those before it may have been on its conscience when it died
+    assert all(tags["otel_gym.record.durable"] is True for tags in arrived.values())
