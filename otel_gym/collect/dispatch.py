@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 
 
 class Witness(Protocol):
-    """Who is told of each rollout, for traces."""
+    """Who is told of each rollout, for traces: `headers` and `abandoned` on the event loop, `ended` on a thread."""
 
     def headers(self, row: dict[str, Any]) -> dict[str, str]:
         """What the post of this row carries."""
@@ -208,8 +208,9 @@ class Dispatch:
         small = not self._capture_dirs and (isinstance(outcome, Failure) or len(outcome) <= _INLINE_BYTES)
         result = made() if small else await self._in_thread(made)
         await self._written(run.pair, result)
-        if self._witness is not None:
-            self._witness.ended(row, result, began_ns, ended_ns)
+        witness = self._witness
+        if witness is not None:
+            await self._in_thread(lambda: witness.ended(row, result, began_ns, ended_ns))
 
     async def _written(self, key: tuple[int, int] | int, row: ResultRow) -> None:
         await self._writer.put(row.line)
