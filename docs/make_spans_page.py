@@ -36,7 +36,23 @@ its SHA-256 (`ni:///sha-256;…`) instead of being repeated; the record holds it
 |---|---|
 {content}
 
-### Profiles
+## The spans of a rollout
+
+`otel-gym collect` sends one root a rollout (`invoke_agent {{agent}}`), below which its model calls are, and for what the
+agent observed a span an invocation (`invoke_agent`, linked to its model calls), a tool call (`execute_tool {{tool}}`)
+and a compaction (`compact_context`).
+
+| attribute | meaning |
+|---|---|
+{rollouts}
+
+The root has the event `gen_ai.evaluation.result` where the row has a reward:
+
+| attribute | meaning |
+|---|---|
+{evaluation}
+
+## Profiles
 
 A destination with the profile `phoenix` or `langfuse` gets these too:
 
@@ -65,6 +81,8 @@ def page() -> str:
         inline=LONGEST_INLINE_BLOB,
         attributes=rows(item for item in semconv.SPAN_ATTRIBUTES.items() if item[0] not in content),
         content=rows(item for item in semconv.SPAN_ATTRIBUTES.items() if item[0] in content),
+        rollouts=rows(semconv.ROLLOUT_ATTRIBUTES.items()),
+        evaluation=rows(semconv.EVALUATION_ATTRIBUTES.items()),
         profiles=rows(semconv.PROFILE_ATTRIBUTES.items()),
         metrics="\n".join(
             f"| `{name}` | {metric.kind} | `{metric.unit}` | {metric.description} |"

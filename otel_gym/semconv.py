@@ -144,6 +144,52 @@ CONTENT_ATTRIBUTES: Final = frozenset(
 )
 """Attributes that carry payload: on a span only where content was asked for."""
 
+# ---------------------------------------------------------------------- rollouts, as their collector sees them
+INVOKE_AGENT: Final = "invoke_agent"
+EXECUTE_TOOL: Final = "execute_tool"
+COMPACT_CONTEXT: Final = "compact_context"
+"""`gen_ai.operation.name`, and the beginning of the name, of the spans of a rollout."""
+
+AGENT_NAME: Final = "gen_ai.agent.name"
+AGENT_ID: Final = "gen_ai.agent.id"
+TOOL_NAME: Final = "gen_ai.tool.name"
+TOOL_CALL_ID: Final = "gen_ai.tool.call.id"
+OBSERVED_STATUS: Final = "otel_gym.observed.status"
+OBSERVED_TIMES: Final = "otel_gym.observed.times"
+COMPACTION_TRIGGER: Final = "otel_gym.compaction.trigger"
+COMPACTION_OUTCOME: Final = "otel_gym.compaction.outcome"
+COMPACTION_TOKENS_BEFORE: Final = "otel_gym.compaction.tokens_before"
+COMPACTION_TOKENS_AFTER: Final = "otel_gym.compaction.tokens_after"
+EVALUATION_RESULT: Final = "gen_ai.evaluation.result"
+EVALUATION_NAME: Final = "gen_ai.evaluation.name"
+EVALUATION_SCORE: Final = "gen_ai.evaluation.score.value"
+
+ROLLOUT_ATTRIBUTES: Final[dict[str, str]] = {
+    OPERATION_NAME: "What is done: `invoke_agent`, `execute_tool` or `compact_context`.",
+    ROLLOUT_ID: SPAN_ATTRIBUTES[ROLLOUT_ID],
+    ROLLOUT_TASK_INDEX: "Task of the rollout.",
+    ROLLOUT_ROLLOUT_INDEX: "Repetition of the task.",
+    ROLLOUT_ATTEMPT: "Attempt at the rollout, above 0.",
+    ERROR_TYPE: "Why there is no result: the code of `ng_error`; of an invocation or a tool, what the agent says.",
+    AGENT_NAME: "Agent that ran the rollout: the row's `agent_ref`, else the source of its observations.",
+    AGENT_ID: "The invocation's id, as the agent reports it.",
+    TOOL_NAME: "Tool that ran.",
+    TOOL_CALL_ID: "The tool call's id, as the model gave it.",
+    OBSERVED_STATUS: "How it ended, as the agent reports it.",
+    OBSERVED_TIMES: "`reported` by the agent, or `derived` from the model calls around it.",
+    COMPACTION_TRIGGER: "What began the compaction.",
+    COMPACTION_OUTCOME: "How it ended, as the agent reports it.",
+    COMPACTION_TOKENS_BEFORE: "Tokens of the context before it.",
+    COMPACTION_TOKENS_AFTER: "Tokens of the context after it.",
+}
+"""Name of each attribute of the spans that a collection sends → what it means."""
+
+EVALUATION_ATTRIBUTES: Final[dict[str, str]] = {
+    EVALUATION_NAME: "What was scored: `reward`.",
+    EVALUATION_SCORE: "The row's `reward`, where it is a number.",
+}
+"""Name of each attribute of the event `gen_ai.evaluation.result` of a rollout's root → what it means."""
+
 # ---------------------------------------------------------------------- what some backends need besides
 SESSION_ID: Final = "session.id"
 USAGE_CACHE_CREATION_INPUT_TOKENS: Final = "gen_ai.usage.cache_creation.input_tokens"

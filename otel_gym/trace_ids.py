@@ -41,6 +41,12 @@ def rollout_trace(run_id: str, rollout_id: str) -> RolloutTrace:
     return RolloutTrace(int.from_bytes(digest[:16], "big"), int.from_bytes(digest[16:24], "big"))
 
 
+def observed_span_id(run_id: str, rollout_id: str, *names: str) -> int:
+    """Id of the span of what an agent observed in a rollout: as its root's, with more names behind the rollout id."""
+    parts = (_SEED, *(part.encode("utf-8", "surrogatepass") for part in (run_id, rollout_id, *names)))
+    return int.from_bytes(hashlib.sha256(b"\0".join(parts)).digest()[:8], "big")
+
+
 def call_span_id(model_call_id: str) -> int:
     """Id of a call's span: the first 8 bytes of its `model_call_id`."""
     return int(model_call_id[:16], 16)

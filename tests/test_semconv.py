@@ -69,6 +69,27 @@ SPAN_ATTRIBUTES = [
     "gen_ai.request.stop_sequences",
 ]
 
+ROLLOUT_ATTRIBUTES = [
+    "gen_ai.operation.name",
+    "nemo.gym.rollout.id",
+    "otel_gym.rollout.task_index",
+    "otel_gym.rollout.rollout_index",
+    "otel_gym.rollout.attempt",
+    "error.type",
+    "gen_ai.agent.name",
+    "gen_ai.agent.id",
+    "gen_ai.tool.name",
+    "gen_ai.tool.call.id",
+    "otel_gym.observed.status",
+    "otel_gym.observed.times",
+    "otel_gym.compaction.trigger",
+    "otel_gym.compaction.outcome",
+    "otel_gym.compaction.tokens_before",
+    "otel_gym.compaction.tokens_after",
+]
+OPERATIONS = {"chat", "invoke_agent", "execute_tool", "compact_context"}
+EVENTS = {"gen_ai.evaluation.result"}
+
 PROFILE_ATTRIBUTES = [
     "session.id",
     "gen_ai.usage.cache_creation.input_tokens",
@@ -108,11 +129,19 @@ METRIC_ATTRIBUTES = [
 
 def constants() -> set[str]:
     """Every name that the module gives a constant."""
-    return {value for name, value in vars(semconv).items() if name.isupper() and isinstance(value, str)} - {"chat"}
+    found = {value for name, value in vars(semconv).items() if name.isupper() and isinstance(value, str)}
+    return found - OPERATIONS - EVENTS
 
 
 def test_the_names_of_span_attributes_do_not_change() -> None:
     assert SPAN_ATTRIBUTES == list(semconv.SPAN_ATTRIBUTES)
+
+
+def test_the_names_on_the_spans_of_a_rollout_do_not_change() -> None:
+    assert ROLLOUT_ATTRIBUTES == list(semconv.ROLLOUT_ATTRIBUTES)
+    assert ["gen_ai.evaluation.name", "gen_ai.evaluation.score.value"] == list(semconv.EVALUATION_ATTRIBUTES)
+    operations = {semconv.CHAT, semconv.INVOKE_AGENT, semconv.EXECUTE_TOOL, semconv.COMPACT_CONTEXT}
+    assert (OPERATIONS, EVENTS) == (operations, {semconv.EVALUATION_RESULT})
 
 
 def test_the_names_that_profiles_add_do_not_change() -> None:
@@ -130,6 +159,8 @@ def test_the_names_of_metric_attributes_do_not_change() -> None:
 def test_every_constant_stands_in_a_table_and_every_row_has_a_constant() -> None:
     tables = (
         semconv.SPAN_ATTRIBUTES,
+        semconv.ROLLOUT_ATTRIBUTES,
+        semconv.EVALUATION_ATTRIBUTES,
         semconv.PROFILE_ATTRIBUTES,
         semconv.METRICS,
         semconv.METRIC_ATTRIBUTES,
@@ -140,6 +171,8 @@ def test_every_constant_stands_in_a_table_and_every_row_has_a_constant() -> None
 def test_every_name_is_explained_in_one_line() -> None:
     meanings = [
         *semconv.SPAN_ATTRIBUTES.values(),
+        *semconv.ROLLOUT_ATTRIBUTES.values(),
+        *semconv.EVALUATION_ATTRIBUTES.values(),
         *semconv.PROFILE_ATTRIBUTES.values(),
         *semconv.METRIC_ATTRIBUTES.values(),
         *(metric.description for metric in semconv.METRICS.values()),

@@ -107,19 +107,24 @@ def run(args: argparse.Namespace) -> int:
 async def _collect(plan: Plan, *, quiet: bool) -> Tally:
     from otel_gym.collect.collection import Collection
     from otel_gym.collect.progress import Progress
+    from otel_gym.collect.tracing import Tracing
 
-    collection = Collection(plan)
-    if quiet:
-        return await collection.run()
+    tracing = None
+    if plan.capture_dirs:
+        tracing = Tracing.of(Settings(observability_enabled=True, model_call_capture_dir=plan.capture_dirs[0]))
+    collection = Collection(plan, tracing)
     progress = Progress(collection.tally, sys.stderr, captured=bool(plan.capture_dirs))
-    telling = asyncio.create_task(progress.run())
+    telling = None if quiet else asyncio.create_task(progress.run())
     try:
         return await collection.run()
     finally:
-        telling.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await telling
-        progress.end()
+        if telling is not None:
+            telling.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await telling
+            progress.end()
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)
 
 
 def _of_settings() -> list[str]:

@@ -50,7 +50,6 @@ class Agent:
 
     Args:
         url: base URL of the agent's server.
-        concurrency: connections that are kept.
         timeout_s: seconds that a rollout may take; None: as long as it wants.
         max_bytes: of a result.
 
@@ -58,9 +57,7 @@ class Agent:
         MissingExtraError: httpx is not installed.
     """
 
-    def __init__(
-        self, url: str, concurrency: int, timeout_s: float | None = None, max_bytes: int = MAX_RESULT_BYTES
-    ) -> None:
+    def __init__(self, url: str, timeout_s: float | None = None, max_bytes: int = MAX_RESULT_BYTES) -> None:
         try:
             import httpx
         except ImportError as error:
@@ -69,10 +66,10 @@ class Agent:
         self.url = url.rstrip("/") + "/run"
         self._timeout_s = timeout_s
         self._max_bytes = max_bytes
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=concurrency)
-        self._client: httpx.AsyncClient = httpx.AsyncClient(
-            timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S), limits=limits, headers=_HEADERS
-        )
+        self._tls = httpx.create_ssl_context()
+        # A client for each rollout that runs: the pool of one looks through all of its connections for each request.
+        self._clients: list[httpx.AsyncClient] = []
+        self._idle: list[httpx.AsyncClient] = []
 
     async def __aenter__(self) -> Agent:
         return self
@@ -80,14 +77,16 @@ class Agent:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self._client.aclose()
+        for client in self._clients:
+            await client.aclose()
 
     async def run(self, body: bytes, headers: Mapping[str, str] | None = None) -> bytes | Failure:
         """Post one row; the bytes of the answer, or why there is none. Raises nothing but cancellation."""
+        client = self._idle.pop() if self._idle else self._new_client()
         try:
             if self._timeout_s is None:
-                return await self._post(body, headers)
-            return await asyncio.wait_for(self._post(body, headers), self._timeout_s)
+                return await self._post(client, body, headers)
+            return await asyncio.wait_for(self._post(client, body, headers), self._timeout_s)
         except (asyncio.TimeoutError, TimeoutError):
             return Failure("timeout", f"no result within {self._timeout_s:g} s")
         except self._httpx.ConnectTimeout:
@@ -97,12 +96,20 @@ class Agent:
         except self._httpx.HTTPError as error:
             what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             return Failure("connection", f"the connection to {self.url} broke: {what}", retry=True)
+        finally:
+            self._idle.append(client)
+
+    def _new_client(self) -> httpx.AsyncClient:
+        timeout = self._httpx.Timeout(None, connect=CONNECT_TIMEOUT_S)
+        client = self._httpx.AsyncClient(timeout=timeout, headers=_HEADERS, verify=self._tls)
+        self._clients.append(client)
+        return client
 
     def _unreachable(self, why: str) -> Failure:
         return Failure("connection", f"{self.url} cannot be reached: {why}", retry=True, began=False)
 
-    async def _post(self, body: bytes, headers: Mapping[str, str] | None) -> bytes | Failure:
-        async with self._client.stream("POST", self.url, content=body, headers=headers) as answer:
+    async def _post(self, client: httpx.AsyncClient, body: bytes, headers: Mapping[str, str] | None) -> bytes | Failure:
+        async with client.stream("POST", self.url, content=body, headers=headers) as answer:
             if answer.status_code != 200:
                 return await self._refused(answer)
             length = answer.headers.get("content-length", "")

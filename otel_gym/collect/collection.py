@@ -95,7 +95,7 @@ class Collection:
             holder = {"process": os.getpid(), "on": socket.gethostname(), "writes": str(plan.output.absolute())}
             for directory in plan.capture_dirs:
                 held.callback(DirectoryLock(directory, holder).release)
-            async with Agent(plan.agent, plan.concurrency, plan.timeout_s, plan.max_result_bytes) as agent:
+            async with Agent(plan.agent, plan.timeout_s, plan.max_result_bytes) as agent:
                 writer = RowWriter(file)
                 dispatch = Dispatch(
                     agent,

@@ -11,12 +11,10 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from otel_gym.collect.errors import BusyError
-
-COLLECT_LOCK_FILE: Final = ".otel-gym-collect.lock"
-"""Name of the file in a capture directory on which a running collection holds an exclusive `flock`."""
+from otel_gym.collecting import COLLECT_LOCK_FILE
 
 _TRIES = 10  # a model server that looks whether the lock is held holds it, shared, for some microseconds
 _PAUSE_S = 0.02

@@ -31,13 +31,16 @@ _T = TypeVar("_T")
 
 
 class Witness(Protocol):
-    """Who is told of each rollout, for traces."""
+    """Who is told of each rollout, for traces: `headers` and `abandoned` on the event loop, `ended` on a thread."""
 
     def headers(self, row: dict[str, Any]) -> dict[str, str]:
         """What the post of this row carries."""
 
     def ended(self, row: dict[str, Any], result: ResultRow, began_ns: int, ended_ns: int) -> None:
-        """A rollout is over and its row durable; times in nanoseconds since the epoch."""
+        """A rollout is over and its row durable; the times of its last try, in nanoseconds since the epoch."""
+
+    def abandoned(self, row: dict[str, Any], failure: Failure, began_ns: int, ended_ns: int) -> None:
+        """An attempt failed that the agent had begun, and another one follows."""
 
 
 class Dispatch:
@@ -155,13 +158,14 @@ class Dispatch:
         return self._exhausted
 
     async def _roll_out(self, run: Run) -> None:
-        began, began_ns = time.monotonic(), time.time_ns()
+        began = time.monotonic()
         attempt, tries = self._first_attempt, 0
         row = run.row
         outcome: bytes | Failure
         clear = True
         while True:
             tries += 1
+            began_ns = time.time_ns()
             try:
                 row, body = run.body(run.first_attempt + attempt)
                 await self._prepare(attempt, row if clear else None)
@@ -171,9 +175,12 @@ class Dispatch:
             outcome = await self._agent.run(body, self._witness.headers(row) if self._witness else None)
             if isinstance(outcome, bytes) or not outcome.retry or tries > self._retries:
                 break
+            ended_ns = time.time_ns()
             if await self._stopped_within(_pause(tries, outcome)):
                 break
             self._tally.retried += 1
+            if self._witness is not None and outcome.began:
+                self._witness.abandoned(row, outcome, began_ns, ended_ns)
             clear = outcome.began  # what was never begun keeps its attempt
             attempt += clear
         took_ms = round(1000 * (time.monotonic() - began), 3)
@@ -201,8 +208,9 @@ class Dispatch:
         small = not self._capture_dirs and (isinstance(outcome, Failure) or len(outcome) <= _INLINE_BYTES)
         result = made() if small else await self._in_thread(made)
         await self._written(run.pair, result)
-        if self._witness is not None:
-            self._witness.ended(row, result, began_ns, ended_ns)
+        witness = self._witness
+        if witness is not None:
+            await self._in_thread(lambda: witness.ended(row, result, began_ns, ended_ns))
 
     async def _written(self, key: tuple[int, int] | int, row: ResultRow) -> None:
         await self._writer.put(row.line)

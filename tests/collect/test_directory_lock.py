@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from otel_gym.collect.directory_lock import COLLECT_LOCK_FILE, DirectoryLock
+from otel_gym.collect.directory_lock import DirectoryLock
 from otel_gym.collect.errors import BusyError
+from otel_gym.collecting import COLLECT_LOCK_FILE
 
 
 def test_a_second_collection_is_told_who_holds_the_directory(tmp_path: Path) -> None:
