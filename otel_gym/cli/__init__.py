@@ -70,8 +70,8 @@ def make_parser() -> argparse.ArgumentParser:
 def _parser_and_commands() -> tuple[argparse.ArgumentParser, dict[str, Command]]:
     parser = argparse.ArgumentParser(
         prog="otel-gym",
-        description="Capture the model calls of rollouts, in a server or in front of any upstream; look at what they left "
-        "on disk, attach it to the rows; collect rollouts of an agent.",
+        description="Capture the model calls of rollouts, in a server or in front of any upstream; look at what they "
+        "left on disk, attach it to the rows; collect rollouts of an agent.",
         epilog="exit codes: 0 complete, 1 something is missing, damaged or failed, 2 wrong usage or configuration, "
         "130 interrupted",
     )
