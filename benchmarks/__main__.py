@@ -14,7 +14,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import attaching, collecting, gateway, imports, memory, mirrored, scenarios, served, staging
+from benchmarks import (
+    attaching,
+    backend_faults,
+    collecting,
+    gateway,
+    imports,
+    memory,
+    mirrored,
+    scenarios,
+    served,
+    staging,
+)
 from benchmarks.bench import Bench, Outcome
 from benchmarks.report import check_lines, comparison_lines, machine
 
@@ -31,6 +42,7 @@ RUNS: dict[str, Callable[[Bench], Outcome]] = {
     "h": _in_process(memory.run_peak),
     "memory": memory.run_growth,
     **{f"mirror-{name}": _in_process(partial(mirrored.run, name=name)) for name in mirrored.SCENARIOS},
+    "mirror-faults": _in_process(backend_faults.run),
     **{f"uvicorn-{name}": _in_process(partial(served.run, name=name)) for name in served.EXCHANGES},
     "attach": attaching.run,
     "collect": _in_process(collecting.run),

@@ -38,8 +38,8 @@ async def run(bench: Bench, name: str) -> Outcome:
     load = scenario.load(bench)
     off_meter, on_meter = Meter(), Meter()
     with receiver() as endpoint, bench.folder() as off_folder, bench.folder() as on_folder:
-        off = _captured(exchange, off_folder, None)
-        on = _captured(exchange, on_folder, endpoint)
+        off = captured(exchange, off_folder, None)
+        on = captured(exchange, on_folder, endpoint)
         sides = [(off, off_folder, off_meter), (on, on_folder, on_meter)]
         async with lifespan(off), lifespan(on):
             for app, _, _ in sides:
@@ -66,7 +66,8 @@ async def run(bench: Bench, name: str) -> Outcome:
     )
 
 
-def _captured(exchange: Exchange, folder: Path, endpoint: str | None) -> CaptureMiddleware:
+def captured(exchange: Exchange, folder: Path, endpoint: str | None) -> CaptureMiddleware:
+    """The toy model with capture, its spans sent to this URL or not at all."""
     destinations = None if endpoint is None else [{"endpoint": endpoint}]
     return CaptureMiddleware(
         ToyModel(exchange),
