@@ -39,8 +39,8 @@ its SHA-256 (`ni:///sha-256;…`) instead of being repeated; the record holds it
 ## The spans of a rollout
 
 `otel-gym collect` sends one root a rollout (`invoke_agent {{agent}}`), below which its model calls are, and for what
-the agent observed a span an invocation (`invoke_agent`, linked to its model calls), a tool call (`execute_tool
-{{tool}}`) and a compaction (`compact_context`).
+the agent observed a span an invocation (`invoke_agent`, linked to its model calls), a tool call
+(`execute_tool {{tool}}`) and a compaction (`compact_context`).
 
 | attribute | meaning |
 |---|---|

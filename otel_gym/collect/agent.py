@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from otel_gym.errors import MissingExtraError
+from otel_gym.errors import MissingExtraError, SettingsError
 
 if TYPE_CHECKING:
     import httpx
@@ -55,6 +55,7 @@ class Agent:
 
     Raises:
         MissingExtraError: httpx is not installed.
+        SettingsError: the URL is none.
     """
 
     def __init__(self, url: str, timeout_s: float | None = None, max_bytes: int = MAX_RESULT_BYTES) -> None:
@@ -66,6 +67,10 @@ class Agent:
         self.url = url.rstrip("/") + "/run"
         self._timeout_s = timeout_s
         self._max_bytes = max_bytes
+        try:
+            httpx.URL(self.url)
+        except httpx.InvalidURL as error:
+            raise SettingsError(f"--agent: got {url!r} ({error}); allowed: a URL, such as http://host:8001") from error
         self._tls = httpx.create_ssl_context()
         # A client for each rollout that runs: the pool of one looks through all of its connections for each request.
         self._clients: list[httpx.AsyncClient] = []
@@ -96,6 +101,8 @@ class Agent:
         except self._httpx.HTTPError as error:
             what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             return Failure("connection", f"the connection to {self.url} broke: {what}", retry=True)
+        except Exception as error:  # noqa: BLE001 - whatever the client makes of one answer, the other rows go on
+            return Failure("internal", f"posting to {self.url} failed: {type(error).__name__}: {error}")
         finally:
             self._idle.append(client)
 

@@ -84,9 +84,11 @@ class Collection:
             BusyError: another collection uses the output or a capture directory.
             NotEmptyError: the output has rows, and `resume` is not set.
             MissingExtraError: httpx is not installed.
+            SettingsError: the agent's URL is none.
             OSError: a file cannot be read or written. Rows that had been written stay.
         """
         plan = self.plan
+        agent = Agent(plan.agent, plan.timeout_s, plan.max_result_bytes)
         with contextlib.ExitStack() as held:
             file = held.enter_context(contextlib.closing(RowFile(plan.output)))
             attempts = Attempts(plan.output)
@@ -95,7 +97,7 @@ class Collection:
             holder = {"process": os.getpid(), "on": socket.gethostname(), "writes": str(plan.output.absolute())}
             for directory in plan.capture_dirs:
                 held.callback(DirectoryLock(directory, holder).release)
-            async with Agent(plan.agent, plan.timeout_s, plan.max_result_bytes) as agent:
+            async with agent:
                 writer = RowWriter(file)
                 dispatch = Dispatch(
                     agent,

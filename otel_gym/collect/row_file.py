@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -120,8 +119,8 @@ class RowFile:
         Raises:
             OSError: the disk refused; the file is the old one.
         """
-        beside = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}")
-        fd = os.open(beside, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        beside = self.path.with_name(f".{self.path.name}.tidied")  # one name: what a kill left is written over
+        fd = os.open(beside, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # before it has the name: nobody comes between
             os.fchmod(fd, os.fstat(self._fd).st_mode & 0o7777)

@@ -232,7 +232,7 @@ def _span(
         instrumentation_scope=_SCOPE,
         status=Status(StatusCode.UNSET) if error is None else Status(StatusCode.ERROR, error),
         start_time=at.start,
-        end_time=max(at.start, at.end),
+        end_time=max(at.start + 1, at.end),  # Jaeger doubts a span without any duration
     )
 
 

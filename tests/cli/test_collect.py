@@ -164,6 +164,7 @@ def test_no_kill_loses_a_finished_row(agent: AgentServer, tasks: Write, tmp_path
 
 WRONG = [
     ({2: "host:1"}, "allowed: a URL"),
+    ({2: "http://host:port"}, "allowed: a URL"),
     ({4: "{folder}/missing"}, "there is no file"),
     ({6: "{folder}"}, "is a directory"),
     ({6: "{folder}/missing/out.jsonl"}, "to write into"),

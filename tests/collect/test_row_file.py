@@ -49,6 +49,7 @@ def test_lines_are_taken_out_and_the_lock_goes_with_the_name(tmp_path: Path) -> 
     path = tmp_path / "rows.jsonl"
     path.write_bytes(WHOLE)
     path.chmod(0o640)
+    (tmp_path / ".rows.jsonl.tidied").write_bytes(b"what a killed process had begun")
     with contextlib.closing(RowFile(path)) as file:
         places = [place for place, _ in file.rows()]
         file.drop({places[0], places[4]})

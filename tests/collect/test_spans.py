@@ -32,7 +32,8 @@ def spans(*records: dict[str, Any], calls: Any = (), row: Any = ROW, failure: st
 def seconds(span: ReadableSpan) -> tuple[float, float]:
     assert span.start_time is not None
     assert span.end_time is not None
-    return span.start_time / S, span.end_time / S
+    assert span.start_time < span.end_time
+    return round(span.start_time / S, 6), round(span.end_time / S, 6)
 
 
 def invocation(name: str, parent: str | None = None, calls: Any = (), **more: Any) -> dict[str, Any]:
