@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import httpx
 import pytest
@@ -33,25 +35,35 @@ def config(upstream: int) -> str:
     return json.dumps({"model_list": listed, "general_settings": {"master_key": KEY}})
 
 
-@pytest.fixture(scope="module", params=LAUNCHERS)
-def proxy(request: pytest.FixtureRequest, served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    directory = tmp_path_factory.mktemp("litellm")
-    (directory / "config.yaml").write_text(config(served.ports["h11-sdk"]))
-    before, options = LAUNCHERS[request.param]
-    launcher = before.format(captures=directory / "captures").split()
-    launcher[0] = program("litellm", launcher[0])
+@contextlib.contextmanager
+def proxying(
+    directory: Path, upstream: int, launcher: Sequence[str] = (), options: Sequence[str] = (), **variables: str
+) -> Iterator[int]:
+    """The proxy's port, once it is up; its log is `server.log` in the directory."""
+    (directory / "config.yaml").write_text(config(upstream))
     command = [program("litellm", "litellm"), "--config", str(directory / "config.yaml")]
     command += ["--host", "127.0.0.1", "--port", "{port}", *options]
-    variables = outside(LITELLM_LOCAL_MODEL_COST_MAP="True", LITELLM_TELEMETRY="False")
-    if before != RUN:
-        exporters = {f"OTEL_{signal}_EXPORTER": "none" for signal in ("TRACES", "METRICS", "LOGS")}
-        variables |= {"OTEL_GYM_MODEL_CALL_CAPTURE_DIR": str(directory / "captures"), **exporters}
+    variables = outside(LITELLM_LOCAL_MODEL_COST_MAP="True", LITELLM_TELEMETRY="False", **variables)
     with listening(command, directory / "server.log", variables, launcher, SECONDS_TO_START) as port:
 
         def is_up() -> bool:
             return httpx.get(f"http://127.0.0.1:{port}/health/liveliness", trust_env=False).status_code == 200
 
         wait_until(is_up, SECONDS_TO_START)
+        yield port
+
+
+@pytest.fixture(scope="module", params=LAUNCHERS)
+def proxy(request: pytest.FixtureRequest, served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    directory = tmp_path_factory.mktemp("litellm")
+    before, options = LAUNCHERS[request.param]
+    launcher = before.format(captures=directory / "captures").split()
+    launcher[0] = program("litellm", launcher[0])
+    variables: dict[str, str] = {}
+    if before != RUN:
+        exporters = {f"OTEL_{signal}_EXPORTER": "none" for signal in ("TRACES", "METRICS", "LOGS")}
+        variables = {"OTEL_GYM_MODEL_CALL_CAPTURE_DIR": str(directory / "captures"), **exporters}
+    with proxying(directory, served.ports["h11-sdk"], launcher, options, **variables) as port:
         yield Served({"litellm": port}, directory / "captures")
     assert int(before == RUN) == (directory / "server.log").read_text(errors="replace").count("otel-gym: ")
 

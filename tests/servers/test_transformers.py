@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import httpx
 import pytest
@@ -14,27 +16,37 @@ from tests.servers.processes import Served, listening, wait_until
 pytestmark = [pytest.mark.servers_real, pytest.mark.xdist_group("transformers")]
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Its directory, which is its name too."""
-    directory = str(tmp_path_factory.mktemp("model"))
+def make_model(directory: Path) -> str:
+    """The tiny model's name: that of its directory."""
     script = str(ROOT / "tests" / "servers" / "make_tiny_model.py")
-    subprocess.run([program("transformers", "python"), script, directory], check=True, timeout=SECONDS_TO_START)
-    return directory
+    subprocess.run([program("transformers", "python"), script, str(directory)], check=True, timeout=SECONDS_TO_START)
+    return str(directory)
 
 
-@pytest.fixture(scope="module")
-def server(model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    directory = tmp_path_factory.mktemp("transformers")
+@contextlib.contextmanager
+def transformers(directory: Path, model: str, launcher: Sequence[str] = ()) -> Iterator[int]:
+    """The server's port, once it is up; its log is `server.log` in the directory."""
     command = [program("transformers", "transformers"), "serve", model, "--host", "127.0.0.1", "--port", "{port}"]
     command += ["--device", "cpu", "--dtype", "bfloat16"]
-    launcher = [program("transformers", "otel-gym"), "run", "--capture-dir", str(directory / "captures"), "--"]
     with listening(command, directory / "server.log", outside(), launcher, SECONDS_TO_START) as port:
 
         def is_up() -> bool:
             return httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False).status_code == 200
 
         wait_until(is_up, SECONDS_TO_START)
+        yield port
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return make_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def server(model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    directory = tmp_path_factory.mktemp("transformers")
+    launcher = [program("transformers", "otel-gym"), "run", "--capture-dir", str(directory / "captures"), "--"]
+    with transformers(directory, model, launcher) as port:
         yield Served({"transformers": port}, directory / "captures")
     assert 1 == (directory / "server.log").read_text(errors="replace").count("otel-gym: ")
 
