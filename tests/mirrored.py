@@ -31,6 +31,7 @@ class Mirrored:
     def __init__(self, directory: Path, receiver: Receiver | None = None, **settings: Any) -> None:
         self.store = CaptureStore(directory)
         self.receiver = receiver
+        self._apps: list[CaptureMiddleware] = []
         entry = None if receiver is None else [{"endpoint": receiver.endpoint}]
         self.settings = Settings(
             observability_enabled=True,
@@ -39,7 +40,15 @@ class Mirrored:
         )
 
     def app(self, inner: Application) -> CaptureMiddleware:
-        return CaptureMiddleware(inner, settings=self.settings)
+        app = CaptureMiddleware(inner, settings=self.settings)
+        self._apps.append(app)
+        return app
+
+    def close(self) -> None:
+        """Leave no thread behind that goes on asking for a receiver that is not there."""
+        for app in self._apps:
+            if app._pipeline is not None and app._pipeline._mirroring is not None:
+                app._pipeline._mirroring.mirror.close(0)
 
     async def call(
         self,

@@ -66,9 +66,10 @@ def readings(monkeypatch: pytest.MonkeyPatch) -> Iterator[Readings]:
 
 
 @pytest.fixture(params=[True, False], ids=["mirror on", "mirror off"])
-def capture(tmp_path: Path, request: pytest.FixtureRequest) -> Mirrored:
-    destinations = [{"endpoint": "http://127.0.0.1:9"}]
-    return Mirrored(tmp_path, mirror=request.param, mirror_destinations=destinations)
+def capture(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Mirrored]:
+    mirrored = Mirrored(tmp_path, mirror=request.param, mirror_destinations=[{"endpoint": "http://127.0.0.1:9"}])
+    yield mirrored
+    mirrored.close()
 
 
 async def test_a_streamed_call_is_measured_with_what_it_was_of(readings: Readings, capture: Mirrored) -> None:
@@ -156,6 +157,7 @@ async def test_every_metric_of_the_table_is_emitted_with_the_tables_attributes_a
     assert (set(), set()) == semconv.differences(points, semconv.METRICS)
     names = {name for metric in points.values() for point in metric for name in point.attributes or ()}
     assert (set(), set()) == semconv.differences(names, semconv.METRIC_ATTRIBUTES)
+    capture.close()
 
 
 def test_without_a_provider_nothing_is_made_and_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

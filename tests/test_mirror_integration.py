@@ -37,8 +37,10 @@ def receiver() -> Iterator[Receiver]:
 
 
 @pytest.fixture
-def mirrored(tmp_path: Path, receiver: Receiver) -> Mirrored:
-    return Mirrored(tmp_path / "model-calls", receiver)
+def mirrored(tmp_path: Path, receiver: Receiver) -> Iterator[Mirrored]:
+    mirrored = Mirrored(tmp_path / "model-calls", receiver)
+    yield mirrored
+    mirrored.close()
 
 
 @contextlib.contextmanager
@@ -320,6 +322,7 @@ async def test_the_end_of_a_server_is_not_kept_by_a_backend_that_is_not_there(
     app = mirrored.app(ScriptedModel.of(answer("chat", "hi")))
     await mirrored.call()
     await asyncio.wait_for(app.aclose(), 20)
+    mirrored.close()
     assert "m" == mirrored.record()["request"]["model"]
 
 

@@ -24,8 +24,10 @@ def receiver() -> Iterator[Receiver]:
 
 
 @pytest.fixture
-def mirrored(tmp_path: Path, receiver: Receiver) -> Mirrored:
-    return Mirrored(tmp_path / "model-calls", receiver)
+def mirrored(tmp_path: Path, receiver: Receiver) -> Iterator[Mirrored]:
+    mirrored = Mirrored(tmp_path / "model-calls", receiver)
+    yield mirrored
+    mirrored.close()
 
 
 async def test_a_failed_call_is_an_error_of_its_category_and_says_no_more(mirrored: Mirrored) -> None:

@@ -41,12 +41,11 @@ def test_a_call_has_the_first_half_of_its_id_as_span_id() -> None:
     assert 0x0123456789ABCDEF == call_span_id("0123456789abcdef" + "f" * 16)
 
 
-@given(st.text(min_size=1).filter(lambda text: "\0" not in text), st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z"))
+@given(
+    st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), min_size=1),
+    st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]*", fullmatch=True),
+)
 def test_run_and_rollout_cannot_be_taken_for_another_pair(run_id: str, rollout_id: str) -> None:
-    try:
-        run_id.encode()
-    except UnicodeEncodeError:
-        return
     assert rollout_trace(run_id, rollout_id) != rollout_trace(run_id + rollout_id[:1], rollout_id[1:])
 
 

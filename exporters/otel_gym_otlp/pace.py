@@ -21,6 +21,8 @@ LONGEST_WAIT_SECONDS = 300.0  # whatever a receiver asks for
 HURRIED_BACKOFF_SECONDS = 0.25
 LEARNED_SECONDS = 60.0  # how long it is believed that the receiver takes small requests only
 
+_chance = random.SystemRandom()  # the state of `random` is the application's: forked workers share it, tests seed it
+
 
 class Pace:
     """Of one destination.
@@ -85,5 +87,5 @@ class Pace:
         first, longest = BACKOFF_SECONDS
         if outcome.fate is Fate.UNUSABLE:
             longest = UNUSABLE_BACKOFF_SECONDS
-        pause = min(longest, first * 2.0 ** min(self.streak - 1, 16)) * random.uniform(0.8, 1.2)  # noqa: S311
+        pause = min(longest, first * 2.0 ** min(self.streak - 1, 16)) * _chance.uniform(0.8, 1.2)
         self._not_before = self._failed_at + max(pause, min(outcome.after or 0.0, LONGEST_WAIT_SECONDS))
