@@ -106,9 +106,9 @@ async def _first_chunks(bench: Bench, folder: Path) -> tuple[list[float], dict[s
     added, seconds = [], {"bare": list[float](), "captured": list[float]()}
     with _pair("c", folder) as ports:
         for _ in range(ROUNDS):
-            of_round = {
-                side: [await _first_chunk(port, exchange) for _ in range(calls)] for side, port in ports.items()
-            }
+            of_round: dict[str, list[float]] = {}
+            for side, port in ports.items():
+                of_round[side] = [await _first_chunk(port, exchange) for _ in range(calls)]
             added.append(statistics.median(of_round["captured"]) - statistics.median(of_round["bare"]))
             for side, values in of_round.items():
                 seconds[side] += values

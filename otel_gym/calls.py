@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from otel_gym.arrival import Arrival
 from otel_gym.bodies import Body
+from otel_gym.call_ids import new_call_id
 from otel_gym.dialects.base import Assembly, Dialect, Terminal
 from otel_gym.giving_way import give_way, giving_way
 from otel_gym.parentage import Ancestry
@@ -86,8 +86,7 @@ class Call:
         self.rollout_id = rollout_id
         self.dialect = dialect
         self.model_server_name = model_server_name
-        # From the system, not from `random`: forked workers share the state of the latter.
-        self.model_call_id = os.urandom(16).hex()
+        self.model_call_id = new_call_id()
         self.client_session_id: str | None = None
         self.request = Body(body_limit)
         self.response = Body(body_limit)

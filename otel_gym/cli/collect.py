@@ -185,8 +185,8 @@ def _print(plan: Plan, tally: Tally) -> None:
     output = Output()
     where = harmless(str(plan.output))
     for key, message in tally.examples[:_SHOWN]:
-        who = f"line {key} of the input" if isinstance(key, int) else f"task {key[0]}, rollout {key[1]}"
-        output.paragraph(f"{who}: {harmless(message[:500])}", indent="  ")
+        who = "" if isinstance(key, int) else f"task {key[0]}, rollout {key[1]}: "  # a line's message names it
+        output.paragraph(f"{who}{harmless(message[:500])}", indent="  ")
     failed = tally.failed.total()
     if failed > _SHOWN:
         output.line(f"  … and {failed - _SHOWN:,} more failed; each has a row with ng_error")
@@ -210,6 +210,12 @@ def _print(plan: Plan, tally: Tally) -> None:
     output.line(f"{output.style(verdict, 'green' if tally.complete else 'red')}: {', '.join(parts)}, in {where}")
     for directory in plan.capture_dirs:
         output.line(f"model calls: {harmless(str(directory))}")
+    if not plan.capture_dirs:
+        output.paragraph(
+            "No capture directory: no model calls are attached, and what an earlier collection left there was not "
+            "cleared. Give --capture-dir where the model servers capture.",
+            indent="  ",
+        )
     if not tally.complete:
         output.line("The same command with --resume runs what has no result.")
 

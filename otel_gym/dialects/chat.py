@@ -60,6 +60,7 @@ class Chat:
                         regular_texts = texts
                     continue
                 completion.add(payload)
+                regular.forget()  # it may have renamed what regular chunks took for granted
                 if not (event.name or "error" in payload or "type" in payload or event.error):
                     continue  # what `terminal` would say too, without a look at the bytes
             terminal = self.terminal(event)

@@ -45,6 +45,10 @@ class RegularText:
                     return text
         return None
 
+    def forget(self) -> None:
+        """Something else came in between: the next event is parsed again."""
+        self._frame(_NOTHING, _NOTHING)
+
     def learn(self, data: bytes, text: str) -> bool:
         """Take a parsed event, whose only string under the key is this text, as the pattern, if it can be one."""
         if self._patterns >= _MOST_PATTERNS:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from otel_gym.dialects.chat import Chat
@@ -22,7 +22,7 @@ ODD = st.sampled_from(
         b'{"id":"c","model":"m","choices":[{"index":0,"delta":{"content":"finish_reason":null}]}',
         b'{"id":"c","model":"m","choices":[{"index":1,"delta":{"content":"other"},"finish_reason":null}]}',
         b'{"id":"c","model":"m","choices":[{"index":0,"delta":{"content":"t","role":"tool"},"finish_reason":null}]}',
-        b'{"id":"d","model":"m","choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}]}',
+        b'{"id":"d","model":"m","choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}',
         b'{"error":{"message":"no"}}',
         b"[DONE]",
         b"",
@@ -36,7 +36,11 @@ def chunk(text: str, ascii_only: bool) -> bytes:
     return encoded.encode("utf-8", "surrogatepass")
 
 
+RENAMED = b'{"id":"d","model":"m","choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}]}'
+
+
 @given(st.lists(st.tuples(TEXTS, st.booleans()).map(lambda pair: chunk(*pair)) | ODD, max_size=12))
+@example([chunk("", False), chunk("", False), RENAMED, chunk("", False)])
 def test_both_ways_agree_on_any_stream(datas: list[bytes]) -> None:
     body = b"".join(b"data: " + data + b"\n\n" for data in datas)
     short = Chat().assemble(events(body))
