@@ -119,8 +119,8 @@ def _gateway(args: argparse.Namespace) -> Gateway:
     client_keys = None if args.client_keys_file is None else ClientKeys.from_file(args.client_keys_file)
     if client_keys is None and not args.allow_any_client and not _is_this_machine(args.host):
         raise SettingsError(
-            f"gateway --host: got {args.host!r}, where anybody could call with the upstream's key; allowed: this machine's own "
-            "address, 127.0.0.1; give --client-keys-file, or say --allow-any-client"
+            f"gateway --host: got {args.host!r}, where anybody could call with the upstream's key; allowed: "
+            "this machine's own address, 127.0.0.1; give --client-keys-file, or say --allow-any-client"
         )
     configuration = _configuration(args)
     log = args.staging_log.absolute() if args.staging_log is not None else configuration.staging_log
