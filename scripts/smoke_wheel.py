@@ -17,7 +17,11 @@ from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
-PACKAGES = {"otel_gym": "otel_gym", "otel_gym_jsonl": "exporters/otel_gym_jsonl"}
+PACKAGES = {
+    "otel_gym": "otel_gym",
+    "otel_gym_jsonl": "exporters/otel_gym_jsonl",
+    "otel_gym_otlp": "exporters/otel_gym_otlp",
+}
 BODY = b'{"id": "c1", "object": "chat.completion", "model": "m", "choices": [], "usage": {"prompt_tokens": 3}}'
 
 
