@@ -21,6 +21,7 @@ from otel_gym.collect.row_writer import RowWriter
 from otel_gym.collect.standing import Standing
 from otel_gym.collect.tally import Tally
 from otel_gym.collect.tasks import runs
+from otel_gym.collecting import FRESH_SECONDS
 
 GRACE_S = 30.0
 """How long an interrupted collection waits for the rollouts that run."""
@@ -97,6 +98,8 @@ class Collection:
             holder = {"process": os.getpid(), "on": socket.gethostname(), "writes": str(plan.output.absolute())}
             for directory in plan.capture_dirs:
                 held.callback(DirectoryLock(directory, holder).release)
+            if plan.capture_dirs:  # until then a model server may think that nobody will send the roots
+                await asyncio.sleep(1.5 * FRESH_SECONDS)
             async with agent:
                 writer = RowWriter(file)
                 dispatch = Dispatch(

@@ -39,11 +39,26 @@ class Collector:
         whole, _, _ = self.file.read_bytes().rpartition(b"\n")
         return [
             span
-            for line in whole.splitlines()
-            for resource in json.loads(line)["resourceSpans"]
+            for line in whole.decode().splitlines()
+            for batch in _batches(line)
+            for resource in batch["resourceSpans"]
             for scope in resource["scopeSpans"]
             for span in scope["spans"]
         ]
+
+
+def _batches(line: str) -> Iterator[dict[str, Any]]:
+    """What a line holds. A killed one leaves its last batch torn, or whole and without a newline."""
+    position = 0
+    while position < len(line):
+        try:
+            batch, position = json.JSONDecoder().raw_decode(line, position)
+        except ValueError:
+            position = line.find('{"resourceSpans"', position + 1)
+            if position < 0:
+                return
+        else:
+            yield batch
 
 
 @contextlib.contextmanager
