@@ -12,7 +12,7 @@ from otel_gym.arrival import Arrival
 from otel_gym.bodies import Body
 from otel_gym.call_ids import new_call_id
 from otel_gym.dialects.base import Assembly, Dialect, Terminal
-from otel_gym.giving_way import give_way, giving_way
+from otel_gym.giving_way import give_way, pause_in
 from otel_gym.parentage import Ancestry
 from otel_gym.sse import events
 from otel_gym_jsonl import attributes as names
@@ -200,7 +200,7 @@ class Call:
         if body:
             out[names.RESPONSE_RAW] = json_text.as_text(body)
             give_way(len(body))
-        assembly = self.dialect.assemble(giving_way(events(body), len(body))) if body else Assembly()
+        assembly = self.dialect.assemble(events(body, pause_in(len(body)))) if body else Assembly()
         terminal = assembly.terminal or self.terminal
         category = "stream_truncated" if terminal is None else _BY_TERMINAL[terminal]
         if assembly.unreadable:

@@ -7,33 +7,24 @@ sleeps for a moment now and then: a loop that waits takes the interpreter there.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
-
-from otel_gym.sse import Event
+from collections.abc import Callable
 
 LONG_BYTES = 1 << 17
 """Work on fewer bytes than this is over before anybody waits for long."""
 
-_EVENTS_BYTES = 1 << 16
 _MOMENT_SECONDS = 0.00005
 
 
 def give_way(size: int) -> None:
     """Between two steps of work on so many bytes: let the loop run first, when they are many."""
     if size >= LONG_BYTES:
-        time.sleep(_MOMENT_SECONDS)
+        _moment()
 
 
-def giving_way(stream: Iterable[Event], size: int) -> Iterable[Event]:
-    """The events of a body of this size; of a long one with a moment for the loop after every 64 KB."""
-    return stream if size < LONG_BYTES else _with_pauses(stream)
+def pause_in(size: int) -> Callable[[], None] | None:
+    """What to call now and then in work on so many bytes; None where it is over soon."""
+    return _moment if size >= LONG_BYTES else None
 
 
-def _with_pauses(stream: Iterable[Event]) -> Iterator[Event]:
-    size = 0
-    for event in stream:
-        size += len(event.data)
-        if size >= _EVENTS_BYTES:
-            size = 0
-            time.sleep(_MOMENT_SECONDS)
-        yield event
+def _moment() -> None:
+    time.sleep(_MOMENT_SECONDS)
