@@ -66,7 +66,7 @@ def delta(kind: str, key: str, text: str, index: Any, name: str) -> bytes:
             TEXTS,
             st.sampled_from([0, 0, 0, 1, None]),
             st.sampled_from(["content_block_delta"] * 4 + ["message_stop", "error", ""]),
-        ).map(lambda drawn: delta(*drawn[0], *drawn[1:])),
+        ).map(lambda drawn: delta(*drawn[0], drawn[1], drawn[2], drawn[3])),
         max_size=12,
     )
 )
