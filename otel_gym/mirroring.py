@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.sampling import Sampler
 
 from otel_gym.calls import Call
-from otel_gym.giving_way import give_way
+from otel_gym_jsonl.giving_way import give_way
 from otel_gym.metrics import watch_mirror
 from otel_gym.parentage import Parentage
 from otel_gym.semconv import AttributeValue

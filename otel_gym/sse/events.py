@@ -112,6 +112,8 @@ class EventStream:
                 head, _, data = block.partition(b"\n")
                 if data[:6] == b"data: " and b"\n" not in data:
                     self._simple = block
+                    if len(data) >= _PAUSE_BYTES:
+                        self._rest()
                     yield Event(head[7:].strip().decode("utf-8", "replace"), data[6:], None, plain)
                     continue
             self._simple = None
