@@ -12,11 +12,11 @@ from otel_gym.arrival import Arrival
 from otel_gym.bodies import Body
 from otel_gym.call_ids import new_call_id
 from otel_gym.dialects.base import Assembly, Dialect, Terminal
-from otel_gym_jsonl.giving_way import give_way, pause_in
 from otel_gym.parentage import Ancestry
 from otel_gym.sse import events
 from otel_gym_jsonl import attributes as names
 from otel_gym_jsonl import json_text
+from otel_gym_jsonl.giving_way import give_way, pause_in
 
 logger = logging.getLogger(__name__)
 
