@@ -29,26 +29,66 @@ def loads(data: bytes) -> Any:
     Raises:
         ValueError: the bytes are no JSON text, in no UTF, or nested too deep to be read.
     """
-    return read(data)[0]
-
-
-def read(data: bytes) -> tuple[Any, bool]:
-    """The JSON value of a body, and whether `dumps` is certain to take it.
-
-    The certainty is for large bodies only: who has it need not keep their text for the case that they cannot be stored.
-
-    Raises:
-        ValueError: as `loads` does.
-    """
     if not has_long_number(data):
         try:
-            return orjson.loads(data), len(data) >= _LARGE and _is_shallow(data)
+            return orjson.loads(data)
         except orjson.JSONDecodeError:
             pass  # json takes more: NaN, 1e999, lone surrogates, a byte-order mark, UTF-16
+    return _loads_careful(data)
+
+
+def _loads_careful(data: bytes) -> Any:
     try:
-        return json.loads(data), False
+        return json.loads(data)
     except RecursionError:
         raise ValueError("JSON nested too deep to be read") from None
+
+
+def stored_object(data: bytes) -> tuple[dict[str, Any] | None, bytes | None, str]:
+    """A body that is a JSON object and can be stored: the object, its canonical bytes, and "".
+
+    Any other body: None, None, and its text. Hand over the only reference to a large body: it is let go as soon as
+    nothing can need it any more.
+    """
+    try:
+        if len(data) >= _LARGE and _is_shallow(data):
+            value, sure = _read_shallow(data)
+            give_way(_LARGE)
+            if sure:
+                data = b""
+            canonical = dumps(value)
+        else:
+            value, canonical = _read_and_write(data)
+        if isinstance(value, dict):
+            return value, canonical, ""
+    except ValueError:
+        pass  # no JSON, or none that can be stored
+    return None, None, as_text(data)
+
+
+def _read_shallow(data: bytes) -> tuple[Any, bool]:
+    """The value, and whether it is sure that it can be written: nested it is not, and no number in it is odd."""
+    if not has_long_number(data):
+        try:
+            return orjson.loads(data), data.lstrip().startswith(b"{")
+        except orjson.JSONDecodeError:
+            pass
+    return _loads_careful(data), False
+
+
+def _read_and_write(data: bytes) -> tuple[Any, bytes]:
+    """The value, and its canonical bytes."""
+    try:
+        value = orjson.loads(data)
+        give_way(len(data))
+        canonical = dumps(value)
+        # Most clients write bodies just as they are stored, and then no number was changed in reading.
+        if canonical == data or not has_long_number(data):
+            return value, canonical
+    except ValueError:
+        pass
+    value = _loads_careful(data)
+    return value, dumps(value)
 
 
 def _is_shallow(data: bytes) -> bool:
