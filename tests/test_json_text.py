@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from otel_gym_jsonl import json_text
 
@@ -22,11 +24,24 @@ FILLING = b'"' + b"A" * LARGE + b'"'
         b'{"odd":NaN,"image":' + FILLING + b"}",
         b'{"a":1,"b":"\\u00e9"}',
         b'{"n":1.0,"n":2e3}',
+        b'{"same":' + FILLING + b',"n":1,"same":' + FILLING + b"}",
+        b'{"same":"short","n":1,"same":' + FILLING + b"}",
+        b"{" + FILLING + b":1," + FILLING + b":2}",
+        b'{"numbers":[' + b"1," * LARGE + b'0],"after":"x"}',
+        b'{"numbers":[' + b"1," * LARGE + b'0],"image":' + FILLING * 1 + b"}",
+        b'{"escaped":"a\\"' + b"A" * LARGE + b'\\n","image":' + FILLING + b"}",
+        b'{"control":' + FILLING + b',"del":"\x7f' + b"A" * LARGE + b'"}',
+        b'{"letters":"' + "é".encode() * LARGE + b'","image":' + FILLING + b"}",
+        b'{"words":"\x7fa long string of otel-gym\x7f","image":' + FILLING + b"}",
+        b'{"quotes":[' + b'"a",' * (1 << 14) + b'"b"],"image":' + FILLING + b"}",
     ],
 )
 def test_an_object_is_stored_as_json_reads_it(body: bytes) -> None:
     value, stored, text = json_text.stored_object(body)
-    assert (value, stored, text) == (json_text.loads(body), json_text.dumps(json_text.loads(body)), "")
+    expected = json_text.loads(body)
+    assert (stored, text) == (json_text.dumps(expected), "")
+    assert value is not None
+    assert list(expected) == list(value)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +57,9 @@ def test_an_object_is_stored_as_json_reads_it(body: bytes) -> None:
         b"[1]",
         FILLING,
         FILLING[:-1],
+        b'{"image":' + FILLING + b',"cut":' + FILLING[:-1],
+        b'{"image":' + FILLING + b"} and more",
+        b'{"control":"\n' + FILLING[1:] + b"}",
         b"\xff" + FILLING,
         b"",
     ],
@@ -63,3 +81,19 @@ def test_a_long_number_is_found_wherever_slices_of_a_large_body_meet() -> None:
         assert not json_text.has_long_number(bytes(body))
         body[start : start + 19] = b"1" * 19
         assert json_text.has_long_number(bytes(body))
+
+
+PIECES = st.sampled_from(
+    [FILLING, FILLING, b'"key"', b'"k\\"ey"', b":", b",", b"{", b"}", b"[", b"]", b"1", b" ", b"\\", b'"', b"null"]
+)
+
+
+@given(st.lists(PIECES, max_size=12))
+def test_bodies_of_long_strings_are_stored_as_any_other(pieces: list[bytes]) -> None:
+    body = b'{"first":' + FILLING + b"".join(pieces) + b"}"
+    try:
+        expected = json_text.dumps(json_text.loads(body))
+    except ValueError:
+        assert json_text.stored_object(body)[1] is None
+    else:
+        assert expected == json_text.stored_object(body)[1]

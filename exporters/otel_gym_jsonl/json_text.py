@@ -13,13 +13,13 @@ from typing import Any
 
 import orjson
 
+from otel_gym_jsonl import long_strings
 from otel_gym_jsonl.giving_way import give_way
 
 _DIGITS_ALIKE = bytes.maketrans(b"123456789", b"000000000")
 _LONG_NUMBER = b"0" * 19  # the shortest run of digits that may not fit 64 bits
 _SLICE = 1 << 18
 _LARGE = 1 << 20
-_LEVELS = 254  # that orjson writes
 _BAD_BYTES = "otel_gym_jsonl.bad_bytes"
 
 
@@ -47,18 +47,10 @@ def _loads_careful(data: bytes) -> Any:
 def stored_object(data: bytes) -> tuple[dict[str, Any] | None, bytes | None, str]:
     """A body that is a JSON object and can be stored: the object, its canonical bytes, and "".
 
-    Any other body: None, None, and its text. Hand over the only reference to a large body: it is let go as soon as
-    nothing can need it any more.
+    Any other body: None, None, and its text. In the object of a large body, long strings may be stand-ins.
     """
     try:
-        if len(data) >= _LARGE and _is_shallow(data):
-            value, sure = _read_shallow(data)
-            give_way(_LARGE)
-            if sure:
-                data = b""
-            canonical = dumps(value)
-        else:
-            value, canonical = _read_and_write(data)
+        value, canonical = (_of_large(data) if len(data) >= _LARGE else None) or _read_and_write(data)
         if isinstance(value, dict):
             return value, canonical, ""
     except ValueError:
@@ -66,14 +58,21 @@ def stored_object(data: bytes) -> tuple[dict[str, Any] | None, bytes | None, str
     return None, None, as_text(data)
 
 
-def _read_shallow(data: bytes) -> tuple[Any, bool]:
-    """The value, and whether it is sure that it can be written: nested it is not, and no number in it is odd."""
-    if not has_long_number(data):
-        try:
-            return orjson.loads(data), data.lstrip().startswith(b"{")
-        except orjson.JSONDecodeError:
-            pass
-    return _loads_careful(data), False
+def _of_large(data: bytes) -> tuple[Any, bytes] | None:
+    """The value, and its canonical bytes, where the body is mostly long strings; None where it has to be read whole."""
+    found = long_strings.cut(data)
+    if found is None:
+        return None
+    rest, spans = found
+    try:
+        value, canonical = _read_and_write(rest)
+    except ValueError:
+        return None
+    if canonical == rest:
+        return value, data
+    give_way(len(data))
+    whole = long_strings.put_back(canonical, data, spans)
+    return None if whole is None else (value, whole)
 
 
 def _read_and_write(data: bytes) -> tuple[Any, bytes]:
@@ -89,19 +88,6 @@ def _read_and_write(data: bytes) -> tuple[Any, bytes]:
         pass
     value = _loads_careful(data)
     return value, dumps(value)
-
-
-def _is_shallow(data: bytes) -> bool:
-    """Whether so few arrays and objects begin in it that it cannot be nested too deep."""
-    left = _LEVELS
-    for opening in (b"[", b"{"):
-        position = data.find(opening)
-        while position >= 0:
-            left -= 1
-            if left < 0:
-                return False
-            position = data.find(opening, position + 1)
-    return True
 
 
 def has_long_number(data: bytes) -> bool:

@@ -82,7 +82,7 @@ class Lane:
 
 
 class Turn:
-    """The lanes that one thread serves together: first it builds the lines of all, then it writes one file after another.
+    """The lanes that one thread serves together: it builds the lines of all, then writes one file after another.
 
     What one file suffers must not hold the others: whoever sees that the thread is held may take the rest away.
 

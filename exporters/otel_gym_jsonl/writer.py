@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 GROUP_LINES = 64
 GROUP_BYTES = 8 * 1024 * 1024
 TURN_LANES = 8  # that a thread takes at once, when many wait
+STEP = True
 TURN_BYTES = 256 * 1024  # that it builds before it writes
 PATIENCE_SECONDS = 0.05  # how long a busy thread may keep the others waiting before it is doubled
 IDLE_TICK_SECONDS = 0.25
@@ -256,6 +257,8 @@ class Writer:
             make = job.make
             if make is None:  # given up meanwhile
                 continue
+            if position and STEP:
+                time.sleep(0)
             try:
                 job.line = make()
             except Exception as exc:  # noqa: BLE001  a record that cannot be built costs only itself
