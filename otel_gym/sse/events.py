@@ -95,7 +95,7 @@ class EventStream:
     def __iter__(self) -> Iterator[Event]:
         body = self._body
         plain, looked_at = True, 0
-        while (end := body.find(b"\n\n", self._position)) >= 0:
+        while (end := _end_of_block(body, self._position)) >= 0:
             start = self._position
             if end > looked_at:  # one look for long numbers at many events saves one at each
                 looked_at = max(end, start + _PAUSE_BYTES)
@@ -145,6 +145,17 @@ class EventStream:
         self._paused_at = self._position
         if self._pause is not None:
             self._pause()
+
+
+def _end_of_block(body: bytes, start: int) -> int:
+    """Where the next blank line's first LF, the end of the block, is; -1 without one.
+
+    Looks for one byte, which is many times as fast in long lines as to look for two.
+    """
+    end = body.find(b"\n", start)
+    while end >= 0 and not body.startswith(b"\n", end + 1):
+        end = body.find(b"\n", end + 1)
+    return end
 
 
 def events(body: bytes, pause: Callable[[], None] | None = None) -> EventStream:
