@@ -1,23 +1,38 @@
-"""Whether a collection runs on a capture directory: it holds a lock there, and will send the rollouts' root spans."""
+"""Whether a collection runs on a capture directory, and what its lock file says.
+
+Each collection that runs holds a shared `flock` on that file, and will send its rollouts' root spans. In it,
+collections say which rollouts are theirs, and model servers how many calls came without one: a JSON object a line, with
+one key that says what it is of. A file that nobody holds any more is emptied by the next collection.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import json
 import os
+import random
 import time
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 COLLECT_LOCK_FILE: Final = ".otel-gym-collect.lock"
-"""Name of the file in a capture directory on which a running collection holds an exclusive `flock`."""
+"""Name of the file in a capture directory on which a running collection holds a shared `flock`."""
 
 FRESH_SECONDS: Final = 0.2
+UNATTRIBUTED: Final = "unattributed"
+"""The key of a line that a model server writes: calls by reason, since its last such line."""
+
+_LOOKS = 3
+_LONGEST_PAUSE_S = 0.001
 
 
 class Collection:
     """Tells whether one runs. Asked from writer threads, never from an event loop: it looks at the file system.
 
-    The lock is tried, shared and without waiting, for some microseconds: who wants to hold it tries more than once.
+    The lock is tried, without waiting, for some microseconds: who wants to hold it tries more than once.
 
     Args:
         directory: the capture directory.
@@ -38,17 +53,70 @@ class Collection:
 
 
 def is_held(path: Path) -> bool:
-    """Whether somebody holds an exclusive `flock` on this file; no file is made, and an unreadable one is not held."""
+    """Whether somebody holds a `flock` on this file; no file is made, and an unreadable one is not held."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = _opened(path)
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        for look in range(_LOOKS):
+            if look:  # another process may have been looking at the same moment
+                time.sleep(random.uniform(0, _LONGEST_PAUSE_S))  # noqa: S311 - to part those that look
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # by name: a child forked just now has the descriptor too
+                return False
     except OSError:
         return False
     finally:
         os.close(descriptor)
-    return False
+    return True
+
+
+def _opened(path: Path) -> int:
+    """To write, without writing: network file systems give an exclusive lock only so."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except PermissionError:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def say(descriptor: int, what: dict[str, Any]) -> None:
+    """Append one line; what a killed process left half written stays alone on its line.
+
+    Args:
+        descriptor: of the lock file, open for appending.
+
+    Raises:
+        OSError: the line is not whole.
+    """
+    line = memoryview(b"\n" + json.dumps(what).encode() + b"\n")
+    while line:
+        line = line[os.write(descriptor, line) :]
+
+
+def said(path: Path, start: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Where each line from there on ends, and what it says; lines that say nothing are passed over.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        file.seek(start)
+        for line in file:
+            if not line.endswith(b"\n"):  # being written
+                return
+            start += len(line)
+            with contextlib.suppress(ValueError):
+                what = json.loads(line)
+                if isinstance(what, dict):
+                    yield start, what
+
+
+def unattributed_calls(what: dict[str, Any]) -> Counter[str]:
+    """Calls without a rollout, by reason, that a line tells of; none where it is of something else."""
+    told = what.get(UNATTRIBUTED)
+    calls = Counter[str]()
+    if isinstance(told, dict):
+        calls.update({reason: number for reason, number in told.items() if type(number) is int and number > 0})
+    return calls

@@ -4,7 +4,8 @@ Progress goes to stderr, what was done to stdout; with `--json` as one JSON obje
 
     {"output", "capture_dirs", "failures": [{"task", "rollout", "line", "message"}],
      "wanted", "with_result", "earlier", "done", "failed": {code: rows}, "missing", "retried", "calls", "tokens",
-     "gaps": {code: rows}, "torn_line_repaired", "damaged_lines", "interrupted", "seconds", "complete"}
+     "unattributed_calls": {reason: calls}, "gaps": {code: rows}, "torn_line_repaired", "damaged_lines", "interrupted",
+     "seconds", "complete"}
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otel_gym.cli import FAILED, INTERRUPTED, MISUSED
-from otel_gym.cli.capture_directory import GAPS, NoDirectoryError, existing_directory
+from otel_gym.cli.capture_directory import GAPS, NoDirectoryError, existing_directory, unattributed_words
 from otel_gym.cli.json_output import print_json
 from otel_gym.cli.terminal import Output, harmless, plural
 from otel_gym.settings import Settings
@@ -169,6 +170,7 @@ def _print_json(plan: Plan, tally: Tally) -> None:
             "retried": tally.retried,
             "calls": tally.calls,
             "tokens": tally.tokens,
+            "unattributed_calls": dict(sorted(tally.unattributed.items())),
             "gaps": dict(sorted(tally.gaps.items())),
             "torn_line_repaired": tally.torn,
             "damaged_lines": tally.damaged,
@@ -192,6 +194,12 @@ def _print(plan: Plan, tally: Tally) -> None:
         output.line(f"  … and {failed - _SHOWN:,} more failed; each has a row with ng_error")
     for code, rows in sorted(tally.gaps.items()):
         output.paragraph(f"{code}: {plural(rows, 'row')}. {GAPS.get(code, '')}".rstrip(), indent="  ")
+    if tally.unattributed:
+        output.paragraph(
+            f"{unattributed_words(tally.unattributed)}: they came to the model servers meanwhile, belong to no rollout "
+            "and are in no file; the model server's log says whose they are.",
+            indent="  ",
+        )
     if tally.torn:
         output.line(f"{where}: a torn last line was cut off; its rollout was run again")
     if tally.damaged:
@@ -206,6 +214,7 @@ def _print(plan: Plan, tally: Tally) -> None:
         parts.append(f"{tally.missing:,} not run")
     if plan.capture_dirs:
         parts.append(f"{plural(tally.calls, 'call')} attached")
+        parts.append(f"{tally.unattributed.total():,} unattributed")
     verdict = "complete" if tally.complete else "interrupted" if tally.interrupted else "incomplete"
     output.line(f"{output.style(verdict, 'green' if tally.complete else 'red')}: {', '.join(parts)}, in {where}")
     for directory in plan.capture_dirs:

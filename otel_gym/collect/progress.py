@@ -69,6 +69,8 @@ class Progress:
         if self._captured:
             rate = tally.tokens / max(tally.seconds, 1e-3)
             parts += [f"{tally.calls:,} calls", f"{rate:,.0f} tokens/s"]
+            if unattributed := tally.unattributed.total():
+                parts.append(f"{unattributed:,} unattributed")
             if uncaptured := tally.gaps["model_call_capture_no_records"]:
                 parts.append(f"{uncaptured:,} without calls")
         if (left := tally.seconds_left) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from otel_gym.collect import Collection, Plan, Tally
+from otel_gym.collect.claims import Claim
 from otel_gym.collect.directory_lock import DirectoryLock
 from otel_gym.collect.errors import BusyError, NotEmptyError
 from otel_gym.collect.row_file import RowFile
@@ -133,15 +135,20 @@ async def test_exactly_the_attempts_that_run_are_cleared_and_attached(plan: Plan
     assert {"model_call_capture_no_records": 1} == dict(tally.gaps)
 
 
-async def test_two_collections_do_not_share_a_capture_directory(plan: Plan, tmp_path: Path, agent: AgentServer) -> None:
-    directory = tmp_path / "calls"
+async def test_two_collections_do_not_share_a_rollout(plan: Plan, tmp_path: Path, agent: AgentServer) -> None:
+    directory, claim = tmp_path / "calls", Claim()
     directory.mkdir()
-    lock = DirectoryLock(directory, {"process": 1})
-    with pytest.raises(BusyError, match="wait for its end"):
-        await collect(plan, capture_dirs=[directory])
-    lock.release()
-    assert [] == agent.posted()
-    assert (await collect(plan, capture_dirs=[directory])).done == 20
+    capture(directory, "3-0", record())
+    claim.add_pair((3, 0))
+    with contextlib.closing(RowFile(tmp_path / "other.jsonl")) as other:
+        lock = DirectoryLock(directory, other.path, claim)
+        with pytest.raises(BusyError, match="runs rollout 3-0 on this"):
+            await collect(plan, capture_dirs=[directory])
+        assert [] == agent.posted()
+        assert (directory / "3-0.capture.jsonl").exists(), "nothing is cleared"
+        assert (await collect(plan, capture_dirs=[directory], limit=3)).done == 3
+        lock.release()
+    assert (await collect(plan, capture_dirs=[directory], resume=True)).done == 17
 
 
 async def test_a_disk_that_fails_ends_the_collection_with_its_error(
