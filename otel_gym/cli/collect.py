@@ -112,7 +112,8 @@ async def _collect(plan: Plan, *, quiet: bool) -> Tally:
 
     tracing = None
     if plan.capture_dirs:
-        tracing = Tracing.of(Settings(observability_enabled=True, model_call_capture_dir=plan.capture_dirs[0]))
+        settings = Settings(observability_enabled=True, model_call_capture_dir=plan.capture_dirs[0])
+        tracing = Tracing.of(settings, plan.output)
     collection = Collection(plan, tracing)
     progress = Progress(collection.tally, sys.stderr, captured=bool(plan.capture_dirs))
     telling = None if quiet else asyncio.create_task(progress.run())
@@ -124,8 +125,6 @@ async def _collect(plan: Plan, *, quiet: bool) -> Tally:
             with contextlib.suppress(asyncio.CancelledError):
                 await telling
             progress.end()
-        if tracing is not None:
-            await asyncio.to_thread(tracing.close)
 
 
 def _of_settings() -> list[str]:

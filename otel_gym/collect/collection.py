@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from otel_gym.collect import unsent
 from otel_gym.collect.agent import MAX_RESULT_BYTES, Agent
 from otel_gym.collect.attempts import Attempts
 from otel_gym.collect.claims import claim_of
@@ -103,6 +105,8 @@ class Collection:
             directories = await asyncio.to_thread(self._take_directories, held, standing)
             if directories:  # until then a model server may think that nobody will send the roots
                 await asyncio.sleep(1.5 * FRESH_SECONDS)
+            if (witness := self._witness) is not None:
+                await asyncio.to_thread(witness.resume, plan.output, _rows_of(file), plan.capture_dirs)
             async with agent:
                 writer = RowWriter(file)
                 dispatch = Dispatch(
@@ -117,7 +121,7 @@ class Collection:
                     concurrency=plan.concurrency,
                     retries=plan.retries,
                     grace_s=plan.grace_s,
-                    witness=self._witness,
+                    witness=witness,
                 )
                 counting = asyncio.create_task(self._count(directories))
                 try:
@@ -126,6 +130,8 @@ class Collection:
                 finally:
                     await writer.close()
                     await _ended(counting)
+                    if witness is not None:
+                        await asyncio.to_thread(witness.close)
             await self._last_count(directories)
             if not dispatch.exhausted:
                 self.tally.earlier = len(standing.finished)
@@ -141,6 +147,7 @@ class Collection:
                     "another output"
                 )
             attempts.forget()
+            unsent.forget(self.plan.output)
         self.tally.torn = file.repair()
         standing = Standing(file)
         self.tally.damaged = standing.damaged
@@ -184,6 +191,10 @@ class Collection:
             except OSError as error:  # it was taken away: the rollouts go on
                 _log.warning("%s cannot be read: %s", directory.path, error.strerror or error)
         self.tally.unattributed = total
+
+
+def _rows_of(file: RowFile) -> Iterator[dict[str, Any]]:
+    return (row for _, row in file.rows() if row is not None)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
