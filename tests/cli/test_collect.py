@@ -17,6 +17,7 @@ from otel_gym.cli import main
 from tests.cli.collecting import Collecting
 from tests.collect.conftest import AgentServer, Write, agent, pairs_of, rows_of, tasks
 from tests.peak_memory import PEAK_KB
+from tests.sample_records import capture, record
 from tests.servers.processes import wait_until
 
 __all__ = ["agent", "tasks"]  # fixtures
@@ -103,9 +104,14 @@ def test_a_second_signal_cancels(agent: AgentServer, tasks: Write, tmp_path: Pat
 
 @pytest.mark.slow
 @pytest.mark.servers
-def test_no_kill_loses_a_finished_row(agent: AgentServer, tasks: Write, tmp_path: Path) -> None:
+@pytest.mark.parametrize("captured", [False, True])
+def test_no_kill_loses_a_finished_row(agent: AgentServer, tasks: Write, tmp_path: Path, captured: bool) -> None:
     rows = tasks(*({"say": f"{number} " + "x" * 5_000, "do": {"sleep": 0.05}} for number in range(400)))
     collecting = Collecting(agent, rows, tmp_path / "out.jsonl", "--concurrency", "8", "--quiet")
+    if captured:
+        (tmp_path / "calls").mkdir()
+        capture(tmp_path / "calls", "0-0", record())  # of a run long ago: it is nobody's now
+        collecting.command += ["--capture-dir", str(tmp_path / "calls")]
     generator = random.Random(5)
     for attempt in range(KILLS):
         before = collecting.lines
@@ -129,6 +135,10 @@ def test_no_kill_loses_a_finished_row(agent: AgentServer, tasks: Write, tmp_path
     assert [(task, 0) for task in range(400)] == pairs_of(collecting.output)
     posted = {(row["_ng_task_index"], row.get("_ng_attempt_index", 0)) for row in agent.posted()}
     assert len(agent.posted()) == len(posted), "no attempt is begun twice"
+    gaps = [
+        [gap["code"] for gap in row["ng_model_call_capture"]["gaps"]] for row in rows_of(collecting.output) if captured
+    ]
+    assert [["model_call_capture_no_records"]] * (400 * captured) == gaps
 
 
 WRONG = [
