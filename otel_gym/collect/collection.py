@@ -30,7 +30,9 @@ from otel_gym.notices import DELAY_SECONDS
 GRACE_S = 30.0
 """How long an interrupted collection waits for the rollouts that run."""
 
-_TOLD_AFTER_S = 2 * DELAY_SECONDS
+TOLD_AFTER_S = 2 * DELAY_SECONDS
+"""How long a collection waits at its end, so that model servers have told of all calls without a rollout."""
+
 _COUNTED_S = 1.0
 
 _log = logging.getLogger(__name__)
@@ -176,7 +178,7 @@ class Collection:
         if self.tally.wanted is None:
             await asyncio.to_thread(self._count_tasks)
         if directories:
-            await asyncio.sleep(_TOLD_AFTER_S)
+            await asyncio.sleep(TOLD_AFTER_S)
             await asyncio.to_thread(self._count_unattributed, directories)
 
     def _count_tasks(self) -> None:
