@@ -98,7 +98,7 @@ class Collection:
             OSError: a file cannot be read or written. Rows that had been written stay.
         """
         plan = self.plan
-        agent = Agent(plan.agent, plan.timeout_s, plan.max_result_bytes)
+        agent = Agent(plan.agent, plan.output.parent, plan.timeout_s, plan.max_result_bytes)
         with contextlib.ExitStack() as held:
             file = held.enter_context(contextlib.closing(RowFile(plan.output)))
             attempts = Attempts(plan.output)

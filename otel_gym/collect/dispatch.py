@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from otel_gym.collect.agent import Agent, Failure
+from otel_gym.collect.answers import LargeAnswer
 from otel_gym.collect.attempts import Attempts
 from otel_gym.collect.result_row import ResultRow, bad_line_row, result_row
 from otel_gym.collect.row_writer import RowWriter
@@ -108,6 +109,7 @@ class Dispatch:
         self._exhausted = False
         self._reading = asyncio.Lock()
         self._noting = asyncio.Lock()
+        self._large = asyncio.Lock()
         self._stop = asyncio.Event()
         self._cancel = asyncio.Event()
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="otel-gym-collect")
@@ -176,7 +178,7 @@ class Dispatch:
         began = time.monotonic()
         attempt, tries = self._first_attempt, 0
         row = run.row
-        outcome: bytes | Failure
+        outcome: bytes | LargeAnswer | Failure
         clear = True
         while True:
             tries += 1
@@ -188,7 +190,7 @@ class Dispatch:
                 outcome = Failure("internal", f"the rollout was not begun: {error}")
                 break
             outcome = await self._agent.run(body, self._witness.headers(row) if self._witness else None)
-            if isinstance(outcome, bytes) or not outcome.retry or tries > self._retries:
+            if not isinstance(outcome, Failure) or not outcome.retry or tries > self._retries:
                 break
             ended_ns = time.time_ns()
             if await self._stopped_within(_pause(tries, outcome)):
@@ -199,7 +201,10 @@ class Dispatch:
             clear = outcome.began  # what was never begun keeps its attempt
             attempt += clear
         took_ms = round(1000 * (time.monotonic() - began), 3)
-        await self._unless_cut(self._finish(run, row, outcome, took_ms, tries, began_ns))
+        if isinstance(outcome, LargeAnswer):
+            await self._unless_cut(self._finish_large(run, row, outcome, took_ms, tries, began_ns))
+        else:
+            await self._unless_cut(self._finish(run, row, outcome, took_ms, tries, began_ns))
 
     async def _abandon(self, row: dict[str, Any], failure: Failure, began_ns: int, ended_ns: int) -> None:
         witness = self._witness
@@ -219,6 +224,17 @@ class Dispatch:
                 self._witness.begun(row, at_ns)
 
         await self._in_thread(clear)
+
+    async def _finish_large(
+        self, run: Run, row: dict[str, Any], answer: LargeAnswer, took_ms: float, tries: int, began_ns: int
+    ) -> None:
+        async with self._large:  # one at a time is in memory, until it is written
+            outcome: bytes | Failure
+            try:
+                outcome = await self._in_thread(answer.read)
+            except OSError as error:
+                outcome = Failure("internal", f"the answer, put away on disk, could not be read: {error}")
+            await self._finish(run, row, outcome, took_ms, tries, began_ns)
 
     async def _finish(
         self, run: Run, row: dict[str, Any], outcome: bytes | Failure, took_ms: float, tries: int, began_ns: int

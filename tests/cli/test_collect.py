@@ -23,6 +23,11 @@ from tests.servers.processes import wait_until
 __all__ = ["agent", "tasks"]  # fixtures
 
 KILLS = 6
+JSON = ("--json", "--quiet")
+MEASURED = (
+    "import sys; from otel_gym.cli import main; code = main(sys.argv[1:]); "
+    f"print({PEAK_KB}, file=sys.stderr); sys.exit(code)"
+)
 
 
 @pytest.mark.servers
@@ -180,11 +185,40 @@ def test_memory_does_not_grow_with_the_tasks(agent: AgentServer, tmp_path: Path)
             file.write(row * 1_000)
     with output.open("w") as file:
         file.writelines(f'{{"reward": 1, "_ng_task_index": {n}, "_ng_rollout_index": 0}}\n' for n in range(199_900))
-    script = (
-        "import sys; from otel_gym.cli import main; code = main(sys.argv[1:]); "
-        f"print({PEAK_KB}, file=sys.stderr); sys.exit(code)"
-    )
     command = Collecting(agent, source, output, "--resume", "--quiet").command[1:]
-    done = subprocess.run([sys.executable, "-c", script, *command], capture_output=True, text=True, timeout=250)
+    done = subprocess.run([sys.executable, "-c", MEASURED, *command], capture_output=True, text=True, timeout=250)
     assert (0, 100) == (done.returncode, len(agent.posted())), done
     assert int(done.stderr) < 150_000, "kB at its peak"
+
+
+def measured(collecting: Collecting) -> tuple[dict[str, Any], int]:
+    """What it says, and its peak of memory in kB."""
+    command = [sys.executable, "-c", MEASURED, *collecting.command[1:]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
+    return json.loads(done.stdout), int(done.stderr)
+
+
+@pytest.mark.slow
+@pytest.mark.servers
+@pytest.mark.parametrize("do", [{"bytes": 1 << 30}, {"bytes": 1 << 30, "says": "so"}])
+def test_answers_of_a_gigabyte_become_failures_and_are_never_held(
+    agent: AgentServer, tasks: Write, tmp_path: Path, do: dict[str, Any]
+) -> None:
+    """Eight at a time, without and with a length."""
+    collecting = Collecting(agent, tasks(*({"do": do} for _ in range(8)), {}), tmp_path / "out.jsonl", *JSON)
+    said, peak = measured(collecting)
+    assert ({"too_large": 8}, 1) == (said["failed"], said["done"])
+    failed = [row for row in rows_of(collecting.output) if "ng_error" in row]
+    assert {True} == {"at most 268,435,456 are read" in row["ng_error"]["message"] for row in failed}
+    assert {True} == {"reward" not in row for row in failed}
+    assert peak < 150_000
+
+
+@pytest.mark.slow
+@pytest.mark.servers
+def test_long_answers_are_in_memory_one_after_another(agent: AgentServer, tasks: Write, tmp_path: Path) -> None:
+    """Eight of 100 MB at a time: together they would be 800 MB before any is parsed."""
+    rows = tasks(*({"do": {"bytes": 100 << 20}} for _ in range(8)))
+    said, peak = measured(Collecting(agent, rows, tmp_path / "out.jsonl", *JSON))
+    assert 8 == said["done"]
+    assert peak < 300_000

@@ -3,7 +3,8 @@
     uvicorn tests.collect.agent:app          with AGENT_LOG naming a file
 
 The key `do` of a row: `sleep` seconds first; `status` instead of a result, for the first `times` posts of the row;
-`text` instead of a result; `bytes`, so many in pieces, without a length; `cut`, hang up in the middle.
+`text` instead of a result; `bytes`, so many in pieces before it, without a length, or with one where it `says`; `cut`,
+hang up in the middle.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ async def app(
     answer = do.get("text", said) if status == 200 else "not now"
     if "cut" in do:
         headers.append((b"content-length", b"1000"))
+    if "says" in do:
+        headers.append((b"content-length", str(do["bytes"] + len(answer)).encode()))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     if "cut" in do:
         await send({"type": "http.response.body", "body": b"{", "more_body": True})

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from otel_gym.collect import Collection, Plan, Tally
+from otel_gym.collect.answers import HELD_BYTES
 from otel_gym.collect.claims import Claim
 from otel_gym.collect.directory_lock import DirectoryLock
 from otel_gym.collect.errors import BusyError, NotEmptyError
@@ -82,6 +83,16 @@ async def test_a_result_beyond_the_limit_is_not_read_to_its_end(plan: Plan, task
     rows = tasks({"do": {"bytes": 1 << 30}}, {})
     tally = await collect(plan, input=rows, max_result_bytes=1_000_000)
     assert (1, {"too_large": 1}) == (tally.done, dict(tally.failed))
+
+
+async def test_a_long_result_is_kept_whole_though_not_in_memory(plan: Plan, tasks: Write) -> None:
+    mib = 1 << 20
+    text = '{"reward": 1.50, "tokens": "' + "x" * (3 * HELD_BYTES) + '"}'
+    rows = tasks({"do": {"bytes": 30 * mib, "text": text}}, *({"do": {"bytes": HELD_BYTES}} for _ in range(8)), {})
+    tally = await collect(plan, input=rows)
+    assert (10, {}) == (tally.done, dict(tally.failed))
+    lines = {json.loads(line)["_ng_task_index"]: line for line in plan.output.read_text().splitlines()}
+    assert lines[0].startswith(text[:-1] + ",")
 
 
 async def test_a_resumed_collection_runs_what_has_no_result_as_a_new_attempt(
