@@ -1,8 +1,8 @@
 """Whether a collection runs on a capture directory, and what its lock file says.
 
-Each collection that runs holds a shared `flock` on that file, and will send its rollouts' root spans. In it,
-collections say which rollouts are theirs, and model servers how many calls came without one: a JSON object a line, with
-one key that says what it is of. A file that nobody holds any more is emptied by the next collection.
+As long as collections run, one of them holds an exclusive `flock` on that file, and they will send the roots of their
+rollouts. In it, collections say which rollouts are theirs, and model servers how many calls came without one: a JSON
+object a line, with one key that says what it is of. A file that nobody holds is emptied by the next collection.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import contextlib
 import fcntl
 import json
 import os
-import random
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -19,20 +18,19 @@ from pathlib import Path
 from typing import Any, Final
 
 COLLECT_LOCK_FILE: Final = ".otel-gym-collect.lock"
-"""Name of the file in a capture directory on which a running collection holds a shared `flock`."""
+"""Name of the file in a capture directory on which a running collection holds an exclusive `flock`."""
 
 FRESH_SECONDS: Final = 0.2
 UNATTRIBUTED: Final = "unattributed"
 """The key of a line that a model server writes: calls by reason, since its last such line."""
 
-_LOOKS = 3
-_LONGEST_PAUSE_S = 0.001
+_HANDED_OVER_S = 0.01  # of several collections, one that waits takes the lock over when its holder ends
 
 
 class Collection:
     """Tells whether one runs. Asked from writer threads, never from an event loop: it looks at the file system.
 
-    The lock is tried, without waiting, for some microseconds: who wants to hold it tries more than once.
+    The lock is tried, shared and without waiting, for some microseconds: who wants to hold it tries more than once.
 
     Args:
         directory: the capture directory.
@@ -47,38 +45,30 @@ class Collection:
         """As it was at most 0.2 s ago."""
         now = time.monotonic()
         if now - self._looked_at > FRESH_SECONDS:
-            self._running = is_held(self._path)
+            ran, self._running = self._running, is_held(self._path)
+            if ran and not self._running:
+                time.sleep(_HANDED_OVER_S)
+                self._running = is_held(self._path)
             self._looked_at = now
         return self._running
 
 
 def is_held(path: Path) -> bool:
-    """Whether somebody holds a `flock` on this file; no file is made, and an unreadable one is not held."""
+    """Whether somebody holds an exclusive `flock` on this file; no file is made, and an unreadable one is not held."""
     try:
-        descriptor = _opened(path)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
     try:
-        for look in range(_LOOKS):
-            if look:  # another process may have been looking at the same moment
-                time.sleep(random.uniform(0, _LONGEST_PAUSE_S))  # noqa: S311 - to part those that look
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                fcntl.flock(descriptor, fcntl.LOCK_UN)  # by name: a child forked just now has the descriptor too
-                return False
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # by name: a child forked just now has the descriptor too
+    except BlockingIOError:
+        return True
     except OSError:
         return False
     finally:
         os.close(descriptor)
-    return True
-
-
-def _opened(path: Path) -> int:
-    """To write, without writing: network file systems give an exclusive lock only so."""
-    try:
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except PermissionError:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    return False
 
 
 def say(descriptor: int, what: dict[str, Any]) -> None:

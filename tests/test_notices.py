@@ -30,7 +30,7 @@ def idle(notices: Notices) -> Callable[[], bool]:
 
 def test_a_collection_is_told_how_many_and_why(tmp_path: Path) -> None:
     with (tmp_path / COLLECT_LOCK_FILE).open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_SH)
+        fcntl.flock(file, fcntl.LOCK_EX)
         servers = [Notices(tmp_path), Notices(tmp_path)]
         for server in servers:
             for _ in range(500):
@@ -56,7 +56,7 @@ def test_without_a_collection_nothing_is_made_or_written(tmp_path: Path) -> None
 def test_refused_websockets_are_no_calls(tmp_path: Path) -> None:
     scope = {"type": "websocket", "path": "/v1/responses", "client": None}
     with (tmp_path / COLLECT_LOCK_FILE).open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_SH)
+        fcntl.flock(file, fcntl.LOCK_EX)
         unattributed = Unattributed(tmp_path)
         unattributed.websocket(scope, "0-0", refused=True)
         unattributed.websocket(scope, "0-0", refused=False)
@@ -67,7 +67,7 @@ def test_refused_websockets_are_no_calls(tmp_path: Path) -> None:
 
 def test_a_forked_child_tells_of_its_own_calls(tmp_path: Path) -> None:
     with (tmp_path / COLLECT_LOCK_FILE).open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_SH)
+        fcntl.flock(file, fcntl.LOCK_EX)
         notices = Notices(tmp_path)
         notices.count("no_prefix")
         child = os.fork()

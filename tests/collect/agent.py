@@ -10,6 +10,7 @@ hang up in the middle.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 from collections import Counter
@@ -25,6 +26,13 @@ posts: Counter[tuple[int, int]] = Counter()
 def write_down(row: dict[str, Any]) -> None:
     with Path(os.environ["AGENT_LOG"]).open("ab") as log:
         log.write(json.dumps(row).encode() + b"\n")
+
+
+async def sleep(seconds: float, receive: Callable[[], Awaitable[Message]]) -> None:
+    """So long, or until the client has gone: a server waits for its requests before it ends."""
+    with contextlib.suppress(asyncio.TimeoutError):
+        while seconds and (await asyncio.wait_for(receive(), seconds))["type"] != "http.disconnect":
+            pass
 
 
 async def app(
@@ -43,7 +51,7 @@ async def app(
     pair = row["_ng_task_index"], row["_ng_rollout_index"]
     posts[pair] += 1
     do = row.get("do", {})
-    await asyncio.sleep(do.get("sleep", 0))
+    await sleep(do.get("sleep", 0), receive)
     status = do.get("status", 200)
     if status != 200 and posts[pair] > do.get("times", 1_000_000):
         status = 200

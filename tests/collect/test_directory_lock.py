@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -16,7 +17,8 @@ from otel_gym.collect.claims import Claim
 from otel_gym.collect.directory_lock import DirectoryLock
 from otel_gym.collect.errors import BusyError
 from otel_gym.collect.row_file import RowFile
-from otel_gym.collecting import COLLECT_LOCK_FILE, is_held, say
+from otel_gym.collecting import COLLECT_LOCK_FILE, Collection, is_held, say
+from tests.servers.processes import wait_until
 
 
 def claim(*tasks: int) -> Claim:
@@ -63,6 +65,34 @@ def test_collections_of_other_rollouts_hold_it_together(calls: Path) -> None:
             pass
         assert is_held(calls / COLLECT_LOCK_FILE)
         with collecting(calls, "three.jsonl", 2):
+            pass
+
+
+def test_of_several_one_that_still_runs_holds_it_whoever_ends_first(calls: Path) -> None:
+    looks = Collection(calls)
+    with contextlib.ExitStack() as last, contextlib.ExitStack() as middle:
+        with collecting(calls, "one.jsonl", 1):
+            middle.enter_context(collecting(calls, "two.jsonl", 2))
+            last.enter_context(collecting(calls, "three.jsonl", 3))
+            assert looks.runs()
+        wait_until(lambda: is_held(calls / COLLECT_LOCK_FILE))
+        middle.close()
+        wait_until(lambda: is_held(calls / COLLECT_LOCK_FILE))
+        with pytest.raises(BusyError), collecting(calls, "four.jsonl", 3):
+            pass
+    wait_until(lambda: not is_held(calls / COLLECT_LOCK_FILE))
+    with collecting(calls, "four.jsonl", 1, 2, 3):
+        pass
+
+
+def test_who_comes_between_two_holders_leaves_the_lines_of_those_that_run(calls: Path) -> None:
+    with (
+        contextlib.closing(RowFile(calls.parent / "waits.jsonl")) as output,
+        (calls / COLLECT_LOCK_FILE).open("ab") as file,
+    ):
+        waiting = {"process": 1, "on": socket.gethostname(), "writes": str(output.path), "rollouts": claim(1).told()}
+        say(file.fileno(), {"collection": waiting})
+        with collecting(calls, "one.jsonl", 2), pytest.raises(BusyError), collecting(calls, "two.jsonl", 1):
             pass
 
 

@@ -18,9 +18,9 @@ from otel_gym.trace_ids import call_span_id, rollout_trace, run_id_of
 from otel_gym_jsonl import CaptureStore
 from tests.collect.conftest import pairs_of, rows_of
 from tests.collect.injection import failure_of
+from tests.ports import free_ports
 from tests.servers.processes import environment, listening, wait_until
 from tests.services.jaeger import Jaeger, JaegerSpan
-from tests.services.process import free_ports
 
 COMMAND = str(Path(sys.executable).parent / "otel-gym")
 TASKS, REPEATS, WORKERS = 200, 2, 4
