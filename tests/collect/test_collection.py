@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import json
+import socket
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,9 @@ from otel_gym.collect.directory_lock import DirectoryLock
 from otel_gym.collect.errors import BusyError, NotEmptyError
 from otel_gym.collect.row_file import RowFile
 from tests.collect.conftest import AgentServer, Write, pairs_of, rows_of
+from tests.ports import free_port
 from tests.sample_records import capture, record
+from tests.servers.processes import wait_until
 
 pytestmark = pytest.mark.servers
 
@@ -77,6 +82,35 @@ async def test_an_agent_that_cannot_be_reached_is_tried_under_the_same_attempt(p
     assert "_ng_attempt_index" not in row
     assert "http://127.0.0.1:9/run cannot be reached" in row["ng_error"]["message"]
     assert 2 == row["ng_error"]["tries"]
+
+
+async def test_an_agent_that_refuses_then_resets_then_answers_has_its_row(plan: Plan, tasks: Write) -> None:
+    """What was refused keeps its attempt, what was reset may have begun: its next try is another one."""
+    posted: list[dict[str, Any]] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        posted.append(json.loads(await reader.readexactly(length)))
+        if len(posted) == 1:
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
+            return
+        answer = b'{"reward": 1}'
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b" % (len(answer), answer))
+        await writer.drain()
+        writer.close()
+
+    port = free_port()
+    agent = f"http://127.0.0.1:{port}"
+    collection = Collection(dataclasses.replace(plan, agent=agent, input=tasks({}), retries=20))
+    collecting = asyncio.create_task(collection.run())
+    await asyncio.to_thread(wait_until, lambda: collection.tally.retried > 0)
+    async with await asyncio.start_server(serve, "127.0.0.1", port):
+        tally = await collecting
+    assert (1, True) == (tally.done, tally.retried >= 2)
+    assert [None, 1] == [row.get("_ng_attempt_index") for row in posted]
+    assert [1] == [row["_ng_attempt_index"] for row in rows_of(plan.output)]
 
 
 async def test_a_result_beyond_the_limit_is_not_read_to_its_end(plan: Plan, tasks: Write) -> None:
