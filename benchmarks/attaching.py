@@ -103,11 +103,11 @@ def _measured(folder: str) -> tuple[float, float, int, float]:
 
 
 def _write_capture(folder: Path, rollout: int, calls: int) -> int:
-    data = b"".join(itertools.islice(_lines(rollout), calls))
+    data = b"".join(itertools.islice(lines_of_calls(rollout), calls))
     return (folder / f"{rollout}-0.capture.jsonl").write_bytes(data)
 
 
-def _lines(rollout: int) -> Iterator[bytes]:
+def lines_of_calls(rollout: int) -> Iterator[bytes]:
     """Records of 8 KB: a request of 4 KB and an answer of 3.5 KB."""
     record: dict[str, Any] = {
         "model_call_id": "ID",

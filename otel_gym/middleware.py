@@ -56,6 +56,7 @@ class CaptureMiddleware:
             self.settings = Settings() if settings is None else settings
             if self.settings.observability_enabled:
                 self._pipeline = pipeline_for(self.settings)
+                self.unattributed = Unattributed(self.settings.model_call_capture_dir)
         except OtelGymError as error:
             if not _is_made_in_a_call():
                 raise

@@ -6,24 +6,32 @@ import logging
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from otel_gym.metrics import instruments
+from otel_gym.notices import Notices
 
 logger = logging.getLogger(__name__)
 
 REMEMBERED = 1024
 _SHOWN = 300  # characters of an id or a path
+_REFUSED = "websocket_refused"
 
 
 class Unattributed:
     """Counts by reason, and logs once a peer or id; which were logged is remembered for the last 1,024.
 
-    Reasons: `no_prefix`, `bad_id`, `websocket`, `websocket_refused`, `no_asyncio`.
+    Reasons: `no_prefix`, `bad_id`, `websocket`, `websocket_refused`, `no_asyncio`. A collection that runs is told of
+    all but those that were refused: their clients turn to HTTP.
+
+    Args:
+        directory: the capture directory; None: nobody is told.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, directory: Path | None = None) -> None:
         self.counts: Counter[str] = Counter()
+        self._notices = None if directory is None else Notices(directory)
         self._said: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -67,7 +75,7 @@ class Unattributed:
 
     def websocket(self, scope: Mapping[str, Any], rollout_id: str, refused: bool) -> None:
         """A websocket upgrade of a captured path under a prefix."""
-        kind = "websocket_refused" if refused else "websocket"
+        kind = _REFUSED if refused else "websocket"
         if self._count(kind, ""):
             logger.warning(
                 "otel-gym: %s asks for a websocket on %.300r (rollout %.300r): %s (said once)",
@@ -79,6 +87,8 @@ class Unattributed:
 
     def _count(self, reason: str, who: str) -> bool:
         """Count one; True when this one has not been said yet."""
+        if self._notices is not None and reason != _REFUSED:
+            self._notices.count(reason)
         with self._lock:
             self.counts[reason] += 1
             key = (reason, who[:_SHOWN])  # a client's text: what is remembered of it is bounded too

@@ -108,8 +108,14 @@ class CaptureStore:
         """
         ids = [rollout_ids] if isinstance(rollout_ids, str) else list(rollout_ids)
         paths = [path for rollout_id in ids for path in (self.path_for(rollout_id), self.marker_for(rollout_id))]
-        for path in paths:
-            path.unlink(missing_ok=True)
-        if paths:
+        if sum(map(_removed, paths)):
             with contextlib.suppress(FileNotFoundError):  # the whole directory has gone
                 sync_directory(self.directory)
+
+
+def _removed(path: Path) -> bool:
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    return True

@@ -79,15 +79,15 @@ class Destination:
         """For the log: without what may be a password or a key."""
         return _shown(self.endpoint)
 
-    def sender(self, default_service_name: str | None) -> Sender:
+    def sender(self, by_default: Mapping[str, str]) -> Sender:
         """Who sends there."""
         if self.protocol == "grpc":
-            return GrpcSender(self.endpoint, self.headers, default_service_name)
+            return GrpcSender(self.endpoint, self.headers, by_default)
         url = urlsplit(self.endpoint)
         path = url.path.rstrip("/")
         if not path.endswith(_HTTP_PATH):
             path += _HTTP_PATH
-        return HttpSender(urlunsplit(url._replace(path=path)), self.headers, default_service_name)
+        return HttpSender(urlunsplit(url._replace(path=path)), self.headers, by_default)
 
 
 class Automatic:
@@ -150,28 +150,28 @@ class Automatic:
             self._own.close()
 
 
-def standard(default_service_name: str | None, *, unasked: bool) -> list[tuple[str, Sender]]:
+def standard(by_default: Mapping[str, str], *, unasked: bool) -> list[tuple[str, Sender]]:
     """What the standard variables say: a name for the log and a sender for each exporter, at least one.
 
     Args:
-        default_service_name: `service.name` where no variable gives one.
+        by_default: resource attributes for which no variable says anything.
         unasked: send to the standard endpoint even when no variable names one.
     """
     names = environment.trace_exporters() or (["otlp"] if unasked and not environment.silenced() else [])
     protocol = environment.protocol()
-    ways = [_by_name(name, protocol, default_service_name) for name in names] or [("the tracer provider", None)]
+    ways = [_by_name(name, protocol, by_default) for name in names] or [("the tracer provider", None)]
     senders: list[tuple[str, Sender]] = []
     for shown, own in ways:
         senders.append((shown, Automatic(own, first=not senders)))
     return senders
 
 
-def _by_name(name: str, protocol: str, default_service_name: str | None) -> tuple[str, Sender | None]:
+def _by_name(name: str, protocol: str, by_default: Mapping[str, str]) -> tuple[str, Sender | None]:
     """The sender that a name in `OTEL_TRACES_EXPORTER` means."""
     otlp = stock.protocol_of(name, protocol)
     if otlp is None:
-        return name, ExporterSender(lambda: stock.exporter_class(name), default_service_name)
-    sender = (GrpcSender if otlp == "grpc" else HttpSender)(None, None, default_service_name)
+        return name, ExporterSender(lambda: stock.exporter_class(name), by_default)
+    sender = (GrpcSender if otlp == "grpc" else HttpSender)(None, None, by_default)
     return _shown(environment.endpoint(otlp)), sender
 
 

@@ -35,10 +35,8 @@ class GrpcSender(OtlpSender):
     protocol = "grpc"
     max_span_bytes = 4_000_000  # receivers take messages of 4 MiB
 
-    def __init__(
-        self, endpoint: str | None, headers: Mapping[str, str] | None, default_service_name: str | None
-    ) -> None:
-        super().__init__(default_service_name)
+    def __init__(self, endpoint: str | None, headers: Mapping[str, str] | None, by_default: Mapping[str, str]) -> None:
+        super().__init__(by_default)
         self._endpoint = endpoint
         self._headers = headers
         self._message: Any = None

@@ -49,10 +49,8 @@ class HttpSender(OtlpSender):
     protocol = "http/protobuf"
     max_span_bytes = 16_000_000  # collectors take 20 MiB a body
 
-    def __init__(
-        self, endpoint: str | None, headers: Mapping[str, str] | None, default_service_name: str | None
-    ) -> None:
-        super().__init__(default_service_name)
+    def __init__(self, endpoint: str | None, headers: Mapping[str, str] | None, by_default: Mapping[str, str]) -> None:
+        super().__init__(by_default)
         self._endpoint = endpoint
         self._headers = headers
         self._session: Any = None

@@ -9,6 +9,7 @@ from collections import deque
 from typing import Any
 
 from otel_gym_otlp.copies import Content, LightSpan
+from otel_gym_otlp.delivery import Delivery
 from otel_gym_otlp.outcome import Fate, Outcome, Sender
 from otel_gym_otlp.pace import Pace
 from otel_gym_otlp.rendering import Rendering
@@ -81,9 +82,11 @@ class Lane:
         """Whether spans would go anywhere now."""
         return self._sender.wanted()
 
-    def offer(self, span: LightSpan, content: Content) -> None:
+    def offer(self, span: LightSpan, content: Content, delivery: Delivery | None = None) -> None:
         """Queue a copy. Never waits for the backend."""
-        entry = Entry(span, content if self.content else None)
+        entry = Entry(span, content if self.content else None, delivery)
+        if delivery is not None:
+            delivery.offered()
         with self._lock:
             if not len(self.queue):
                 self._since = time.monotonic()

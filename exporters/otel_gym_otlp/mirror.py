@@ -15,10 +15,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME
 from opentelemetry.sdk.trace import ReadableSpan
 
 from otel_gym_otlp import environment
 from otel_gym_otlp.copies import light_copy
+from otel_gym_otlp.delivery import Delivery
 from otel_gym_otlp.destinations import Destination, standard
 from otel_gym_otlp.lane import REPORT_SECONDS, Lane
 from otel_gym_otlp.receipt import Receipt
@@ -46,6 +48,7 @@ class Mirror:
         queue_spans: bound of what waits, in spans.
         redact_patterns: regular expressions; what they match in content is replaced.
         default_service_name: `service.name` of the resource where no variable gives one.
+        instance_id: its `service.instance.id`, likewise; None: one for each process, where the SDK makes one.
         report_seconds: how often at most a destination's troubles are logged.
         flush_at_exit_s: seconds for what waits when the process ends; 0 when somebody else calls `close` in time.
 
@@ -62,24 +65,24 @@ class Mirror:
         queue_spans: int = QUEUE_SPANS,
         redact_patterns: Sequence[str | re.Pattern[str]] = (),
         default_service_name: str | None = None,
+        instance_id: str | None = None,
         report_seconds: float = REPORT_SECONDS,
         flush_at_exit_s: float = FLUSH_AT_EXIT_SECONDS,
     ) -> None:
-        by_default = environment.content_wanted()
+        with_content = environment.content_wanted()
+        resource = {SERVICE_NAME: default_service_name, SERVICE_INSTANCE_ID: instance_id}
+        by_default = {name: value for name, value in resource.items() if value is not None}
         redaction = Redaction(redact_patterns)
         self.flush_at_exit_s = flush_at_exit_s
         if destinations is None:
-            ways = [
-                (name, sender, "default", by_default)
-                for name, sender in standard(default_service_name, unasked=unasked)
-            ]
+            ways = [(name, sender, "default", with_content) for name, sender in standard(by_default, unasked=unasked)]
         else:
             ways = [
                 (
                     one.name,
-                    one.sender(default_service_name),
+                    one.sender(by_default),
                     one.profile,
-                    by_default if one.content is None else one.content,
+                    with_content if one.content is None else one.content,
                 )
                 for one in map(Destination.of, destinations)
             ]
@@ -110,7 +113,11 @@ class Mirror:
         return any(lane.content and lane.wanted() for lane in self._lanes)
 
     def offer(
-        self, span: ReadableSpan, receipt: Receipt | None = None, attributes: Mapping[str, Any] | None = None
+        self,
+        span: ReadableSpan,
+        receipt: Receipt | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        delivery: Delivery | None = None,
     ) -> None:
         """Take a copy of an ended span. Never blocks, never raises.
 
@@ -120,13 +127,14 @@ class Mirror:
             span: ended, sampled; its attributes as they shall be seen.
             receipt: what became of the record; None for a span that has none.
             attributes: what the copy has instead of the span's own; None: those.
+            delivery: is told when it has arrived, or is lost.
         """
         try:
             lanes = [lane for lane in self._lanes if lane.wanted()]
             if lanes:
                 copy, content = light_copy(span, receipt, attributes)
                 for lane in lanes:
-                    lane.offer(copy, content)
+                    lane.offer(copy, content, delivery)
         except Exception as exc:  # noqa: BLE001  whatever is wrong with a span, its call is not to feel it
             logger.error("otel-gym: a span cannot be mirrored: %s", type(exc).__name__)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -26,8 +26,8 @@ class OtlpSender:
 
     max_span_bytes: int
 
-    def __init__(self, default_service_name: str | None) -> None:
-        self._default_service_name = default_service_name
+    def __init__(self, by_default: Mapping[str, str]) -> None:
+        self._by_default = by_default
         self._exporter: Any = None
         self._missing = False
         self._envelopes: dict[InstrumentationScope | None, wire.Envelope] = {}
@@ -113,7 +113,7 @@ class OtlpSender:
         envelope = self._envelopes.get(scope)
         if envelope is None:
             if self._resource is None:
-                self._resource = resource(self._default_service_name)
+                self._resource = resource(self._by_default)
             envelope = self._envelopes[scope] = wire.Envelope(self._resource, scope)
         return envelope
 
@@ -133,12 +133,14 @@ class OtlpSender:
                 logger.debug("otel-gym: closing the exporter: %s", exc)
 
 
-def resource(default_service_name: str | None) -> Resource:
-    """By the standard variables (`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`); this name where they say none."""
+def resource(by_default: Mapping[str, str]) -> Resource:
+    """By the standard variables (`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`); these where they say nothing."""
+    said = OTELResourceDetector().detect()
     try:
         made = Resource.create({})
     except RuntimeError:  # the process is ending: no threads for the detectors
-        made = OTELResourceDetector().detect()
-    if default_service_name and str(made.attributes.get(SERVICE_NAME, "unknown_service")).startswith("unknown_service"):
-        made = made.merge(Resource({SERVICE_NAME: default_service_name}))
-    return made
+        made = said
+    lacking = {name: value for name, value in by_default.items() if name not in said.attributes}
+    if not str(made.attributes.get(SERVICE_NAME, "unknown_service")).startswith("unknown_service"):
+        lacking.pop(SERVICE_NAME, None)  # a detector knows it
+    return made.merge(Resource(lacking)) if lacking else made

@@ -7,7 +7,7 @@ is not suppressed for them here: some (Logfire) take a suppressed context for "d
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from opentelemetry import trace
@@ -112,9 +112,9 @@ class ExporterSender:
 
     max_span_bytes = 16_000_000
 
-    def __init__(self, find: Callable[[], Any], default_service_name: str | None) -> None:
+    def __init__(self, find: Callable[[], Any], by_default: Mapping[str, str]) -> None:
         self._find = find
-        self._default_service_name = default_service_name
+        self._by_default = by_default
         self._exporter: Any = None
         self._missing = False
         self._resource: Resource | None = None
@@ -146,7 +146,7 @@ class ExporterSender:
 
     def pack(self, span: LightSpan, attributes: dict[str, Any]) -> tuple[ReadableSpan, int]:
         if self._resource is None:
-            self._resource = resource(self._default_service_name)
+            self._resource = resource(self._by_default)
         return readable(span, attributes, self._resource), span.size + size(attributes)
 
     def send(self, packed: Sequence[ReadableSpan]) -> Outcome:

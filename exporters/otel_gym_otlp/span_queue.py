@@ -12,6 +12,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 
 from otel_gym_otlp.copies import Content, LightSpan, size
+from otel_gym_otlp.delivery import Delivery
 
 
 class Entry:
@@ -25,12 +26,25 @@ class Entry:
         strikes: how many of these were the first failure after a success, and so perhaps its own fault.
         waits: it is in the queue, not being sent.
         settled: it is sent, or lost.
+        delivery: is told of that; None: nobody is.
     """
 
-    __slots__ = ("content", "content_bytes", "memory", "settled", "shed_bytes", "span", "strikes", "tries", "waits")
+    __slots__ = (
+        "content",
+        "content_bytes",
+        "delivery",
+        "memory",
+        "settled",
+        "shed_bytes",
+        "span",
+        "strikes",
+        "tries",
+        "waits",
+    )
 
-    def __init__(self, span: LightSpan, content: Content | None) -> None:
+    def __init__(self, span: LightSpan, content: Content | None, delivery: Delivery | None = None) -> None:
         self.span = span
+        self.delivery = delivery
         self.content = content or None
         self.content_bytes = size(content) if content else 0
         self.memory = span.size + self.content_bytes
@@ -99,9 +113,11 @@ class SpanQueue:
             self._waiting.extendleft(reversed(entries))
         self._make_room()
 
-    def settle(self, entry: Entry) -> None:
+    def settle(self, entry: Entry, *, arrived: bool = True) -> None:
         """It was taken, and is sent, or lost: its memory is free."""
         entry.settled = True
+        if entry.delivery is not None:
+            entry.delivery.settled(arrived)
         self.bytes -= entry.memory
         self.spans -= 1
         entry.content = None  # the heap may keep the entry for a while
@@ -109,7 +125,7 @@ class SpanQueue:
     def lose(self, entry: Entry) -> None:
         """It was taken, and will not arrive."""
         if not entry.settled:
-            self.settle(entry)
+            self.settle(entry, arrived=False)
             self.shed["spans"] += 1
 
     def lighten(self, entry: Entry) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import re
 import stat
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from otel_gym import collecting
+from otel_gym.cli.terminal import harmless
 from otel_gym_jsonl.errors import DamagedRecordError
 from otel_gym_jsonl.files import CAPTURE_SUFFIX, MARKER_SUFFIX, capture_path, is_readable_id, marker_path
 from otel_gym_jsonl.metrics import ModelCallMetrics
@@ -35,6 +39,14 @@ GAPS = {
     "disk, a body beyond the limit). Run the rollout again, or leave it out.",
     UNREADABLE: "file unreadable: it cannot be opened, or another process keeps it locked.",
 }
+
+UNATTRIBUTED = {
+    "no_prefix": "without the /ng-rollout/<id> prefix",
+    "bad_id": "under an id that cannot name a file",
+    "websocket": "over a websocket",
+    "no_asyncio": "at a server on trio",
+}
+"""Why model calls belong to no rollout, as model servers tell a collection."""
 
 _MAX_CATEGORIES = 64
 _OTHER = "(other)"
@@ -67,6 +79,22 @@ def rollout_ids(directory: Path) -> list[str]:
             if rollout_id != path.name and is_readable_id(rollout_id):
                 found.add(rollout_id)
     return sorted(found, key=natural)
+
+
+def unattributed_calls(directory: Path) -> dict[str, int]:
+    """Model calls without a rollout that came while the last collection ran, or runs, by reason; most often none."""
+    total = Counter[str]()
+    with contextlib.suppress(OSError):
+        for _, what in collecting.said(directory / collecting.COLLECT_LOCK_FILE):
+            total.update(collecting.unattributed_calls(what))
+    return dict(sorted(total.items()))
+
+
+def unattributed_words(calls: Mapping[str, int]) -> str:
+    """How many, and why."""
+    number = sum(calls.values())
+    why = ", ".join(f"{each:,} {UNATTRIBUTED.get(reason, harmless(reason))}" for reason, each in sorted(calls.items()))
+    return f"{number:,} unattributed model {'call' if number == 1 else 'calls'} ({why})"
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:

@@ -4,7 +4,8 @@ Progress goes to stderr, what was done to stdout; with `--json` as one JSON obje
 
     {"output", "capture_dirs", "failures": [{"task", "rollout", "line", "message"}],
      "wanted", "with_result", "earlier", "done", "failed": {code: rows}, "missing", "retried", "calls", "tokens",
-     "gaps": {code: rows}, "torn_line_repaired", "damaged_lines", "interrupted", "seconds", "complete"}
+     "unattributed_calls": {reason: calls}, "gaps": {code: rows}, "torn_line_repaired", "damaged_lines", "interrupted",
+     "seconds", "complete"}
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otel_gym.cli import FAILED, INTERRUPTED, MISUSED
-from otel_gym.cli.capture_directory import GAPS, NoDirectoryError, existing_directory
+from otel_gym.cli.capture_directory import GAPS, NoDirectoryError, existing_directory, unattributed_words
 from otel_gym.cli.json_output import print_json
 from otel_gym.cli.terminal import Output, harmless, plural
 from otel_gym.settings import Settings
@@ -111,7 +112,8 @@ async def _collect(plan: Plan, *, quiet: bool) -> Tally:
 
     tracing = None
     if plan.capture_dirs:
-        tracing = Tracing.of(Settings(observability_enabled=True, model_call_capture_dir=plan.capture_dirs[0]))
+        settings = Settings(observability_enabled=True, model_call_capture_dir=plan.capture_dirs[0])
+        tracing = Tracing.of(settings, plan.output)
     collection = Collection(plan, tracing)
     progress = Progress(collection.tally, sys.stderr, captured=bool(plan.capture_dirs))
     telling = None if quiet else asyncio.create_task(progress.run())
@@ -123,8 +125,6 @@ async def _collect(plan: Plan, *, quiet: bool) -> Tally:
             with contextlib.suppress(asyncio.CancelledError):
                 await telling
             progress.end()
-        if tracing is not None:
-            await asyncio.to_thread(tracing.close)
 
 
 def _of_settings() -> list[str]:
@@ -169,6 +169,7 @@ def _print_json(plan: Plan, tally: Tally) -> None:
             "retried": tally.retried,
             "calls": tally.calls,
             "tokens": tally.tokens,
+            "unattributed_calls": dict(sorted(tally.unattributed.items())),
             "gaps": dict(sorted(tally.gaps.items())),
             "torn_line_repaired": tally.torn,
             "damaged_lines": tally.damaged,
@@ -192,6 +193,12 @@ def _print(plan: Plan, tally: Tally) -> None:
         output.line(f"  … and {failed - _SHOWN:,} more failed; each has a row with ng_error")
     for code, rows in sorted(tally.gaps.items()):
         output.paragraph(f"{code}: {plural(rows, 'row')}. {GAPS.get(code, '')}".rstrip(), indent="  ")
+    if tally.unattributed:
+        output.paragraph(
+            f"{unattributed_words(tally.unattributed)}: they came to the model servers meanwhile, belong to no rollout "
+            "and are in no file; the model server's log says whose they are.",
+            indent="  ",
+        )
     if tally.torn:
         output.line(f"{where}: a torn last line was cut off; its rollout was run again")
     if tally.damaged:
@@ -206,6 +213,7 @@ def _print(plan: Plan, tally: Tally) -> None:
         parts.append(f"{tally.missing:,} not run")
     if plan.capture_dirs:
         parts.append(f"{plural(tally.calls, 'call')} attached")
+        parts.append(f"{tally.unattributed.total():,} unattributed")
     verdict = "complete" if tally.complete else "interrupted" if tally.interrupted else "incomplete"
     output.line(f"{output.style(verdict, 'green' if tally.complete else 'red')}: {', '.join(parts)}, in {where}")
     for directory in plan.capture_dirs:

@@ -20,6 +20,7 @@ OPEN_PERMISSIONS = "open_permissions"
 READ_ONLY = "read_only"
 ODD_MARKER = "odd_marker"
 COLLECTING = "collection_lock"
+UNATTRIBUTED = "unattributed_calls"
 
 MEANING = {
     TORN_LINE: "a writer was killed, or the disk filled up, while it wrote the last line. Its client had not seen the "
@@ -50,10 +51,12 @@ MEANING = {
     READ_ONLY: "the file's owner may not write it, so later calls of the rollout cannot be appended. chmod u+w it, "
     "unless it has been put away on purpose.",
     ODD_MARKER: "a marker is an empty file; this one has content, which nothing reads.",
-    COLLECTING: "a collection is running, or was killed: the lock itself is given back by the system, the file stays.",
+    COLLECTING: "a collection is running, or was: the lock itself is given back by the system, the file stays.",
+    UNATTRIBUTED: "model calls that belong to no rollout came to the model servers while the last collection ran: they "
+    "are in no file. A client's base URL lacks /ng-rollout/<rollout id>; the model server's log says whose.",
 }
 
-_NOTES = {NO_NEWLINE, NO_CALL_ID, FOREIGN_FILE, OPEN_PERMISSIONS, READ_ONLY, ODD_MARKER, COLLECTING}
+_NOTES = {NO_NEWLINE, NO_CALL_ID, FOREIGN_FILE, OPEN_PERMISSIONS, READ_ONLY, ODD_MARKER, COLLECTING, UNATTRIBUTED}
 
 
 @dataclass(frozen=True, slots=True)

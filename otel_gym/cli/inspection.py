@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from otel_gym.cli import findings as found
-from otel_gym.cli.capture_directory import calls_of, natural
+from otel_gym.cli.capture_directory import calls_of, natural, unattributed_calls, unattributed_words
 from otel_gym.cli.findings import Finding
 from otel_gym.cli.terminal import plural
+from otel_gym.collecting import COLLECT_LOCK_FILE
 from otel_gym_jsonl.files import CAPTURE_SUFFIX, MARKER_SUFFIX, is_readable_id
 from otel_gym_jsonl.model_calls import ModelCallRecord
 from otel_gym_jsonl.reader import LineTooLongError
 
-_OWN_FILES = {".otel-gym-run-id", ".otel-gym-collect.lock"}
-_COLLECT_LOCK = ".otel-gym-collect.lock"
+_OWN_FILES = {".otel-gym-run-id", COLLECT_LOCK_FILE}
 _CALL_ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -79,8 +79,10 @@ class Inspection:
                 yield from self._marker(name, has_file)
             elif name not in _OWN_FILES:
                 yield Finding(name, found.FOREIGN_FILE, detail=_kind(self.directory / name))
-            elif name == _COLLECT_LOCK:
+            elif name == COLLECT_LOCK_FILE:
                 yield Finding(name, found.COLLECTING)
+                if lost := unattributed_calls(self.directory):
+                    yield Finding(name, found.UNATTRIBUTED, detail=unattributed_words(lost))
 
     def _marker(self, name: str, has_file: bool) -> Iterator[Finding]:
         path = self.directory / name

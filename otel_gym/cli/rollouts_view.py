@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from otel_gym.cli import FAILED
-from otel_gym.cli.capture_directory import GAPS, Tally, rollout_ids
+from otel_gym.cli.capture_directory import GAPS, Tally, rollout_ids, unattributed_calls, unattributed_words
 from otel_gym.cli.json_output import print_json
 from otel_gym.cli.terminal import Column, Output, Table, count, harmless, plural, seconds
 
@@ -71,8 +71,11 @@ def print_rollouts(directory: Path, output: Output) -> int:
             ", ".join(_gap_words(gap, tally) for gap in gaps),
         )
         table.row(cells, "red" if gaps else "yellow" if tally.errors else None)
+    lost = unattributed_calls(directory)
     if not totals.rollouts:
         print(f"otel-gym show: no captured rollouts in {harmless(str(directory))}", file=sys.stderr)
+        if lost:
+            output.paragraph(f"{unattributed_words(lost)} while the last collection ran", indent="  ")
         return 0
     table.finish()
     output.line()
@@ -81,6 +84,8 @@ def print_rollouts(directory: Path, output: Output) -> int:
     for code, text in GAPS.items():
         if code in totals.gaps:
             output.paragraph(text, indent="  ")
+    if lost:
+        output.paragraph(f"{unattributed_words(lost)} while the last collection ran", indent="  ")
     return FAILED if totals.gaps else 0
 
 
@@ -120,6 +125,7 @@ def print_rollouts_json(directory: Path) -> int:
                 "calls": totals.calls,
                 "errors": totals.errors,
                 "gaps": totals.gaps,
+                "unattributed_calls": unattributed_calls(directory),
             }
         },
     )

@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from otel_gym.collect.answers import Answer, LargeAnswer
 from otel_gym.errors import MissingExtraError, SettingsError
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ class Agent:
 
     Args:
         url: base URL of the agent's server.
+        directory: for answers that are too long to be kept in memory.
         timeout_s: seconds that a rollout may take; None: as long as it wants.
         max_bytes: of a result.
 
@@ -58,13 +61,16 @@ class Agent:
         SettingsError: the URL is none.
     """
 
-    def __init__(self, url: str, timeout_s: float | None = None, max_bytes: int = MAX_RESULT_BYTES) -> None:
+    def __init__(
+        self, url: str, directory: Path, timeout_s: float | None = None, max_bytes: int = MAX_RESULT_BYTES
+    ) -> None:
         try:
             import httpx
         except ImportError as error:
             raise MissingExtraError("otel-gym collect", "client") from error
         self._httpx = httpx
         self.url = url.rstrip("/") + "/run"
+        self._directory = directory
         self._timeout_s = timeout_s
         self._max_bytes = max_bytes
         try:
@@ -85,8 +91,8 @@ class Agent:
         for client in self._clients:
             await client.aclose()
 
-    async def run(self, body: bytes, headers: Mapping[str, str] | None = None) -> bytes | Failure:
-        """Post one row; the bytes of the answer, or why there is none. Raises nothing but cancellation."""
+    async def run(self, body: bytes, headers: Mapping[str, str] | None = None) -> bytes | LargeAnswer | Failure:
+        """Post one row; the answer, or why there is none. Raises nothing but cancellation."""
         client = self._idle.pop() if self._idle else self._new_client()
         try:
             if self._timeout_s is None:
@@ -115,21 +121,25 @@ class Agent:
     def _unreachable(self, why: str) -> Failure:
         return Failure("connection", f"{self.url} cannot be reached: {why}", retry=True, began=False)
 
-    async def _post(self, client: httpx.AsyncClient, body: bytes, headers: Mapping[str, str] | None) -> bytes | Failure:
+    async def _post(
+        self, client: httpx.AsyncClient, body: bytes, headers: Mapping[str, str] | None
+    ) -> bytes | LargeAnswer | Failure:
         async with client.stream("POST", self.url, content=body, headers=headers) as answer:
             if answer.status_code != 200:
                 return await self._refused(answer)
             length = answer.headers.get("content-length", "")
             if length.isascii() and length.isdigit() and int(length) > self._max_bytes:
                 return self._too_large(f"{int(length):,} bytes")
-            pieces, size = [], 0
-            async with _closing(answer.aiter_bytes()) as stream:
-                async for piece in stream:
-                    size += len(piece)
-                    if size > self._max_bytes:
-                        return self._too_large(f"more than {self._max_bytes:,} bytes")
-                    pieces.append(piece)
-            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            result = Answer(self._directory)
+            try:
+                async with _closing(answer.aiter_bytes()) as stream:
+                    async for piece in stream:
+                        if result.size + len(piece) > self._max_bytes:
+                            return self._too_large(f"more than {self._max_bytes:,} bytes")
+                        await result.add(piece)
+                return await result.whole()
+            finally:
+                result.forget()
 
     def _too_large(self, got: str) -> Failure:
         return Failure("too_large", f"the result has {got}; at most {self._max_bytes:,} are read", status=200)

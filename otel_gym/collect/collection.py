@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
+import logging
 import signal
-import socket
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from otel_gym.collect import unsent
 from otel_gym.collect.agent import MAX_RESULT_BYTES, Agent
 from otel_gym.collect.attempts import Attempts
+from otel_gym.collect.claims import claim_of
 from otel_gym.collect.directory_lock import DirectoryLock
 from otel_gym.collect.dispatch import Dispatch, Witness
 from otel_gym.collect.errors import NotEmptyError
@@ -20,13 +23,19 @@ from otel_gym.collect.row_file import RowFile
 from otel_gym.collect.row_writer import RowWriter
 from otel_gym.collect.standing import Standing
 from otel_gym.collect.tally import Tally
-from otel_gym.collect.tasks import runs
+from otel_gym.collect.tasks import runs, task_lines
 from otel_gym.collecting import FRESH_SECONDS
+from otel_gym.notices import DELAY_SECONDS
 
 GRACE_S = 30.0
 """How long an interrupted collection waits for the rollouts that run."""
 
-_BUFFER = 1 << 20
+TOLD_AFTER_S = 2 * DELAY_SECONDS
+"""How long a collection waits at its end, so that model servers have told of all calls without a rollout."""
+
+_COUNTED_S = 1.0
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +98,17 @@ class Collection:
             OSError: a file cannot be read or written. Rows that had been written stay.
         """
         plan = self.plan
-        agent = Agent(plan.agent, plan.timeout_s, plan.max_result_bytes)
+        agent = Agent(plan.agent, plan.output.parent, plan.timeout_s, plan.max_result_bytes)
         with contextlib.ExitStack() as held:
             file = held.enter_context(contextlib.closing(RowFile(plan.output)))
             attempts = Attempts(plan.output)
             standing = await asyncio.to_thread(self._look, file, attempts)
             first = 1 + max(standing.highest_attempt, attempts.highest) if plan.resume else 0
-            holder = {"process": os.getpid(), "on": socket.gethostname(), "writes": str(plan.output.absolute())}
-            for directory in plan.capture_dirs:
-                held.callback(DirectoryLock(directory, holder).release)
-            if plan.capture_dirs:  # until then a model server may think that nobody will send the roots
+            directories = await asyncio.to_thread(self._take_directories, held, standing)
+            if directories:  # until then a model server may think that nobody will send the roots
                 await asyncio.sleep(1.5 * FRESH_SECONDS)
+            if (witness := self._witness) is not None:
+                await asyncio.to_thread(witness.resume, plan.output, _rows_of(file), plan.capture_dirs)
             async with agent:
                 writer = RowWriter(file)
                 dispatch = Dispatch(
@@ -114,16 +123,18 @@ class Collection:
                     concurrency=plan.concurrency,
                     retries=plan.retries,
                     grace_s=plan.grace_s,
-                    witness=self._witness,
+                    witness=witness,
                 )
-                counting = asyncio.create_task(self._count())
+                counting = asyncio.create_task(self._count(directories))
                 try:
                     with _interruptible(dispatch):
                         await dispatch.run()
-                        await counting
                 finally:
-                    counting.cancel()
                     await writer.close()
+                    await _ended(counting)
+                    if witness is not None:
+                        await asyncio.to_thread(witness.close)
+            await self._last_count(directories)
             if not dispatch.exhausted:
                 self.tally.earlier = len(standing.finished)
             if standing.superseded and not self.tally.interrupted:
@@ -138,23 +149,60 @@ class Collection:
                     "another output"
                 )
             attempts.forget()
+            unsent.forget(self.plan.output)
         self.tally.torn = file.repair()
         standing = Standing(file)
         self.tally.damaged = standing.damaged
         return standing
 
-    async def _count(self) -> None:
-        self.tally.wanted = self.plan.repeats * await asyncio.to_thread(_tasks_in, self.plan.input, self.plan.limit)
+    def _take_directories(self, held: contextlib.ExitStack, standing: Standing) -> list[DirectoryLock]:
+        plan = self.plan
+        if not plan.capture_dirs:
+            return []
+        claim, tasks = claim_of(plan.input, plan.limit, plan.repeats, standing.finished)
+        self.tally.wanted = plan.repeats * tasks
+        taken = []
+        for directory in plan.capture_dirs:
+            taken.append(DirectoryLock(directory, plan.output, claim))
+            held.callback(taken[-1].release)
+        return taken
+
+    async def _count(self, directories: Sequence[DirectoryLock]) -> None:
+        """What is wanted, once; and now and then the calls that have no rollout, until this is cancelled."""
+        await asyncio.to_thread(self._count_tasks)
+        while directories:
+            await asyncio.sleep(_COUNTED_S)
+            await asyncio.to_thread(self._count_unattributed, directories)
+
+    async def _last_count(self, directories: Sequence[DirectoryLock]) -> None:
+        if self.tally.wanted is None:
+            await asyncio.to_thread(self._count_tasks)
+        if directories:
+            await asyncio.sleep(TOLD_AFTER_S)
+            await asyncio.to_thread(self._count_unattributed, directories)
+
+    def _count_tasks(self) -> None:
+        if self.tally.wanted is None:
+            self.tally.wanted = self.plan.repeats * sum(1 for _ in task_lines(self.plan.input, self.plan.limit))
+
+    def _count_unattributed(self, directories: Sequence[DirectoryLock]) -> None:
+        total = Counter[str]()
+        for directory in directories:
+            try:
+                total.update(directory.unattributed())
+            except OSError as error:  # it was taken away: the rollouts go on
+                _log.warning("%s cannot be read: %s", directory.path, error.strerror or error)
+        self.tally.unattributed = total
 
 
-def _tasks_in(path: Path, limit: int | None) -> int:
-    found = 0
-    with path.open("rb", buffering=_BUFFER) as lines:
-        for line in lines:
-            if limit is not None and found >= limit:
-                break
-            found += not line.isspace()
-    return found
+def _rows_of(file: RowFile) -> Iterator[dict[str, Any]]:
+    return (row for _, row in file.rows() if row is not None)
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
 
 
 @contextlib.contextmanager

@@ -6,12 +6,13 @@ import asyncio
 import itertools
 import random
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from otel_gym.collect.agent import Agent, Failure
+from otel_gym.collect.answers import LargeAnswer
 from otel_gym.collect.attempts import Attempts
 from otel_gym.collect.result_row import ResultRow, bad_line_row, result_row
 from otel_gym.collect.row_writer import RowWriter
@@ -31,16 +32,31 @@ _T = TypeVar("_T")
 
 
 class Witness(Protocol):
-    """Who is told of each rollout, for traces: `headers` and `abandoned` on the event loop, `ended` on a thread."""
+    """Who is told of each rollout, for traces: `headers` on the event loop, all else on threads.
+
+    Times are in nanoseconds since the epoch.
+    """
+
+    def resume(self, output: Path, rows: Iterable[Mapping[str, Any]], capture_dirs: Sequence[Path]) -> None:
+        """The output is locked, has these rows, and nothing has begun yet."""
 
     def headers(self, row: dict[str, Any]) -> dict[str, str]:
         """What the post of this row carries."""
 
+    def begun(self, row: dict[str, Any], at_ns: int) -> None:
+        """An attempt is about to be posted."""
+
+    def ending(self, row: dict[str, Any], result: ResultRow, began_ns: int, ended_ns: int) -> None:
+        """A rollout is over and its row about to be written; the times of its last try."""
+
     def ended(self, row: dict[str, Any], result: ResultRow, began_ns: int, ended_ns: int) -> None:
-        """A rollout is over and its row durable; the times of its last try, in nanoseconds since the epoch."""
+        """That row is durable."""
 
     def abandoned(self, row: dict[str, Any], failure: Failure, began_ns: int, ended_ns: int) -> None:
         """An attempt failed that the agent had begun, and another one follows."""
+
+    def close(self) -> None:
+        """Nothing comes any more."""
 
 
 class Dispatch:
@@ -93,6 +109,7 @@ class Dispatch:
         self._exhausted = False
         self._reading = asyncio.Lock()
         self._noting = asyncio.Lock()
+        self._large = asyncio.Lock()
         self._stop = asyncio.Event()
         self._cancel = asyncio.Event()
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="otel-gym-collect")
@@ -161,54 +178,84 @@ class Dispatch:
         began = time.monotonic()
         attempt, tries = self._first_attempt, 0
         row = run.row
-        outcome: bytes | Failure
+        outcome: bytes | LargeAnswer | Failure
         clear = True
         while True:
             tries += 1
             began_ns = time.time_ns()
             try:
                 row, body = run.body(run.first_attempt + attempt)
-                await self._prepare(attempt, row if clear else None)
+                await self._prepare(attempt, row if clear else None, began_ns)
             except (OSError, ValueError) as error:
                 outcome = Failure("internal", f"the rollout was not begun: {error}")
                 break
             outcome = await self._agent.run(body, self._witness.headers(row) if self._witness else None)
-            if isinstance(outcome, bytes) or not outcome.retry or tries > self._retries:
+            if not isinstance(outcome, Failure) or not outcome.retry or tries > self._retries:
                 break
             ended_ns = time.time_ns()
             if await self._stopped_within(_pause(tries, outcome)):
                 break
             self._tally.retried += 1
-            if self._witness is not None and outcome.began:
-                self._witness.abandoned(row, outcome, began_ns, ended_ns)
+            if outcome.began:
+                await self._abandon(row, outcome, began_ns, ended_ns)
             clear = outcome.began  # what was never begun keeps its attempt
             attempt += clear
         took_ms = round(1000 * (time.monotonic() - began), 3)
-        await self._unless_cut(self._finish(run, row, outcome, took_ms, tries, began_ns))
+        if isinstance(outcome, LargeAnswer):
+            await self._unless_cut(self._finish_large(run, row, outcome, took_ms, tries, began_ns))
+        else:
+            await self._unless_cut(self._finish(run, row, outcome, took_ms, tries, began_ns))
 
-    async def _prepare(self, attempt: int, row: dict[str, Any] | None) -> None:
+    async def _abandon(self, row: dict[str, Any], failure: Failure, began_ns: int, ended_ns: int) -> None:
+        witness = self._witness
+        if witness is not None:
+            await self._in_thread(lambda: witness.abandoned(row, failure, began_ns, ended_ns))
+
+    async def _prepare(self, attempt: int, row: dict[str, Any] | None, at_ns: int) -> None:
         if attempt > self._attempts.highest:
             async with self._noting:
                 await self._in_thread(lambda: self._attempts.begin(attempt))
-        if row is not None and self._capture_dirs:
-            await self._in_thread(lambda: clear_rollouts([row], self._capture_dirs))
+        if row is None or not (self._capture_dirs or self._witness):
+            return
+
+        def clear() -> None:
+            clear_rollouts([row], self._capture_dirs)
+            if self._witness is not None:
+                self._witness.begun(row, at_ns)
+
+        await self._in_thread(clear)
+
+    async def _finish_large(
+        self, run: Run, row: dict[str, Any], answer: LargeAnswer, took_ms: float, tries: int, began_ns: int
+    ) -> None:
+        async with self._large:  # one at a time is in memory, until it is written
+            outcome: bytes | Failure
+            try:
+                outcome = await self._in_thread(answer.read)
+            except OSError as error:
+                outcome = Failure("internal", f"the answer, put away on disk, could not be read: {error}")
+            await self._finish(run, row, outcome, took_ms, tries, began_ns)
 
     async def _finish(
         self, run: Run, row: dict[str, Any], outcome: bytes | Failure, took_ms: float, tries: int, began_ns: int
     ) -> None:
         ended_ns = time.time_ns()
+        witness = self._witness
 
         def made() -> ResultRow:
             try:
-                return result_row(row, outcome, self._capture_dirs, latency_ms=took_ms, tries=tries)
+                result = result_row(row, outcome, self._capture_dirs, latency_ms=took_ms, tries=tries)
             except Exception as error:  # noqa: BLE001 - whatever a result holds, the others go on
                 failure = Failure("internal", f"the row could not be made: {type(error).__name__}: {error}")
-                return result_row(row, failure, (), latency_ms=took_ms, tries=tries)
+                result = result_row(row, failure, (), latency_ms=took_ms, tries=tries)
+            if witness is not None:
+                witness.ending(row, result, began_ns, ended_ns)
+            return result
 
-        small = not self._capture_dirs and (isinstance(outcome, Failure) or len(outcome) <= _INLINE_BYTES)
-        result = made() if small else await self._in_thread(made)
+        small = isinstance(outcome, Failure) or len(outcome) <= _INLINE_BYTES
+        inline = small and witness is None and not self._capture_dirs
+        result = made() if inline else await self._in_thread(made)
         await self._written(run.pair, result)
-        witness = self._witness
         if witness is not None:
             await self._in_thread(lambda: witness.ended(row, result, began_ns, ended_ns))
 

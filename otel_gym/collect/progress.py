@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
+import os
 from typing import TextIO
 
 from otel_gym.collect.tally import Tally
@@ -11,6 +11,7 @@ from otel_gym.collect.tally import Tally
 _REDRAWN_S = 0.2
 _LINE_S = 10.0
 _BAR = 24
+_COLUMNS = 80
 
 
 class Progress:
@@ -41,8 +42,7 @@ class Progress:
             self._told_stop = True
             self._line("stopping: waiting for the rollouts that run; interrupt again to cancel them")
         if self._live:
-            columns = shutil.get_terminal_size((80, 24)).columns
-            self._stream.write("\r" + self._text(bar=True)[: columns - 1] + "\x1b[K")
+            self._stream.write("\r" + self._text(bar=True)[: self._columns() - 1] + "\x1b[K")
             self._stream.flush()
         else:
             self._line(self._text(bar=False))
@@ -52,6 +52,13 @@ class Progress:
         if self._live:
             self._stream.write("\r\x1b[K")
             self._stream.flush()
+
+    def _columns(self) -> int:
+        """Of this stream's terminal: stdout may be a pipe."""
+        try:
+            return os.get_terminal_size(self._stream.fileno()).columns or _COLUMNS
+        except (OSError, ValueError):
+            return _COLUMNS
 
     def _line(self, text: str) -> None:
         self.end()
@@ -69,6 +76,8 @@ class Progress:
         if self._captured:
             rate = tally.tokens / max(tally.seconds, 1e-3)
             parts += [f"{tally.calls:,} calls", f"{rate:,.0f} tokens/s"]
+            if unattributed := tally.unattributed.total():
+                parts.append(f"{unattributed:,} unattributed")
             if uncaptured := tally.gaps["model_call_capture_no_records"]:
                 parts.append(f"{uncaptured:,} without calls")
         if (left := tally.seconds_left) is not None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from otel_gym.collect.errors import BusyError
+from otel_gym.collect.locks import take
 from otel_gym.rollouts import raw_rows
 from otel_gym_jsonl.files import sync_directory
 
@@ -35,13 +36,11 @@ class RowFile:
         self.path = path
         self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.close()
-            raise BusyError(
-                f"{path}: another collection writes into this file; wait for its end, or name another output"
-            ) from None
-        except OSError:
+            if not take(self._fd):
+                raise BusyError(
+                    f"{path}: another collection writes into this file; wait for its end, or name another output"
+                )
+        except BaseException:
             self.close()
             raise
 

@@ -50,6 +50,10 @@ class Times(NamedTuple):
         """Both."""
         return Times(min(self.start, other.start), max(self.end, other.end))
 
+    def lasting(self) -> Times:
+        """A nanosecond at least: Jaeger doubts a span without any duration, and one that outlasts its parent."""
+        return Times(self.start, max(self.start + 1, self.end))
+
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
@@ -134,11 +138,11 @@ def _observed(rollout: Rollout, observed: AgentObservations) -> list[ReadableSpa
     for number, record in enumerate(observed.records):
         if isinstance(record, ToolCallObservation):
             at, reported = _tool_times(rollout, record, invocations.get(record.invocation_id))
-            _widen(own, record.invocation_id, at)
+            _widen(own, record.invocation_id, at := at.lasting())
             tools.append((number, record, at, reported))
         elif isinstance(record, ContextCompaction):
             at, reported = _compaction_times(rollout, record)
-            _widen(own, record.invocation_id, at)
+            _widen(own, record.invocation_id, at := at.lasting())
             compactions.append((number, record, at, reported))
     _widen_parents(own, invocations)
     parents = {each: rollout.context("invocation", each) for each in invocations}
@@ -232,7 +236,7 @@ def _span(
         instrumentation_scope=_SCOPE,
         status=Status(StatusCode.UNSET) if error is None else Status(StatusCode.ERROR, error),
         start_time=at.start,
-        end_time=max(at.start + 1, at.end),  # Jaeger doubts a span without any duration
+        end_time=at.lasting().end,
     )
 
 

@@ -25,6 +25,7 @@ class Tally:
         calls: model calls captured.
         tokens: of those calls, as far as they are known.
         gaps: rows that have a gap of the capture, by its code.
+        unattributed: model calls, by reason, that came to the model servers without a rollout meanwhile.
         examples: the first failures: pair, or line of the input, and message.
         torn: whether a torn last line was cut off.
         damaged: lines of the output that are no rows.
@@ -39,6 +40,7 @@ class Tally:
     calls: int = 0
     tokens: int = 0
     gaps: Counter[str] = field(default_factory=Counter)
+    unattributed: Counter[str] = field(default_factory=Counter)
     examples: list[tuple[Pair | int, str]] = field(default_factory=list)
     torn: bool = False
     damaged: int = 0

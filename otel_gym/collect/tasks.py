@@ -74,6 +74,25 @@ def runs(path: Path, limit: int | None = None, repeats: int = 1) -> Iterator[Run
         OSError: the file cannot be read.
     """
     seen, seen_ids = PairSet(), set[bytes]()
+    for number, text in task_lines(path, limit):
+        try:
+            found = runs_of(number, text, repeats)
+            for run in found:
+                _must_be_new(run, seen, seen_ids)
+        except InvalidRolloutIdError as error:
+            yield BadLine(number, f"its rollout id is {error.rollout_id!r}, which cannot name a capture file")
+        except ValueError as error:
+            yield BadLine(number, str(error))
+        else:
+            yield from found
+
+
+def task_lines(path: Path, limit: int | None = None) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not empty, each with its number from 0 and without white space around it.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
     tasks = 0
     with path.open("rb", buffering=_BUFFER) as lines:
         for number, line in enumerate(lines):
@@ -83,19 +102,15 @@ def runs(path: Path, limit: int | None = None, repeats: int = 1) -> Iterator[Run
             if limit is not None and tasks >= limit:
                 return
             tasks += 1
-            try:
-                found = _runs_of(number, text, repeats)
-                for run in found:
-                    _must_be_new(run, seen, seen_ids)
-            except InvalidRolloutIdError as error:
-                yield BadLine(number, f"its rollout id is {error.rollout_id!r}, which cannot name a capture file")
-            except ValueError as error:
-                yield BadLine(number, str(error))
-            else:
-                yield from found
+            yield number, text
 
 
-def _runs_of(number: int, text: bytes, repeats: int) -> list[Run]:
+def runs_of(number: int, text: bytes, repeats: int) -> list[Run]:
+    """The runs that one line asks for.
+
+    Raises:
+        ValueError: it is no task; `InvalidRolloutIdError` where its id cannot name a file.
+    """
     row = raw_rows.parse(text)
     task = _index(row, TASK_INDEX_KEY, number)
     rollout = _index(row, ROLLOUT_INDEX_KEY, 0)

@@ -27,7 +27,7 @@ from otel_gym.rollouts.ids import (
 from otel_gym.rollouts.joining import Call, join
 from otel_gym.rollouts.observations import OBSERVATIONS_KEY, AgentObservations
 from otel_gym.rollouts.perf import PERF_KEY, perf_of
-from otel_gym.rollouts.projection import project
+from otel_gym.rollouts.projection import Checked, project
 from otel_gym.rollouts.trajectory import TRAJECTORY_KEY
 from otel_gym_jsonl.files import capture_path, marker_path
 from otel_gym_jsonl.metrics import ModelCallMetrics
@@ -82,8 +82,8 @@ def attach(
         InvalidRolloutIdError: the row names an id that no rollout may have (also a ValueError).
     """
     merged = {**result, **{key: row[key] for key in ROW_KEYS if key in row}}
-    merge_capture(row, merged, capture_dirs, include_payloads=include_payloads)
-    if attach_trajectory(row, merged) and observability_enabled:
+    checked = _merge(row, merged, capture_dirs, include_payloads=include_payloads)
+    if _project(row, merged, checked) and observability_enabled:
         attach_perf(merged, rollout_latency_ms)
     return merged
 
@@ -101,11 +101,22 @@ def merge_capture(
 
     Raises: as `attach`.
     """
+    _merge(row, result, capture_dirs, include_payloads=include_payloads)
+
+
+def _merge(
+    row: Mapping[str, Any],
+    result: MutableMapping[str, Any],
+    capture_dirs: Iterable[str | Path],
+    *,
+    include_payloads: bool,
+) -> Checked | None:
     rollout_id = maybe_rollout_id_from_run_body(row)
     directories = [Path(directory) for directory in capture_dirs]
     if rollout_id is None or not directories:
-        return
+        return None
     capture = read_capture(rollout_id, directories)
+    joined: AgentObservations | None = None
     if (reported := result.get(OBSERVATIONS_KEY)) is not None:
         try:
             joined = join(AgentObservations.model_validate(reported), capture["calls"])
@@ -117,6 +128,7 @@ def merge_capture(
     if not include_payloads:
         _drop_payloads(capture)
     result[CAPTURE_KEY] = capture
+    return Checked(joined)
 
 
 def attach_trajectory(row: Mapping[str, Any], result: MutableMapping[str, Any]) -> bool:
@@ -128,12 +140,16 @@ def attach_trajectory(row: Mapping[str, Any], result: MutableMapping[str, Any]) 
     Returns:
         whether a trajectory was made.
     """
+    return _project(row, result, None)
+
+
+def _project(row: Mapping[str, Any], result: MutableMapping[str, Any], checked: Checked | None) -> bool:
     rollout_id = maybe_rollout_id_from_run_body(row)
     nothing = result.get(CAPTURE_KEY) is None and result.get(OBSERVATIONS_KEY) is None
     if rollout_id is None or (nothing and not isinstance(result.get(TRAJECTORY_KEY), dict)):
         return False
     try:
-        trajectory = project(row, rollout_id, result)
+        trajectory = project(row, rollout_id, result, checked)
     except Exception as exc:  # noqa: BLE001 - whatever was captured, the row keeps its evidence
         _log.warning("rollout %s: no trajectory can be made: %s", rollout_id, exc)
         if isinstance(capture := result.get(CAPTURE_KEY), dict):

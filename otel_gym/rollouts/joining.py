@@ -130,7 +130,7 @@ class _Join:
             owner = self.owners.setdefault(id(call), invocation_id)
             # Added is only what the next join reads as this one does: a reference that means a second call too would be
             # ambiguous to it, and one that stands before the owner's would take the call away from the owner.
-            unique = len(self.index.matches(complete.model_dump())) == 1
+            unique = len(self.index.matches(_fields(complete))) == 1
             after_owner = places[owner] <= places[invocation_id]
             if unique and after_owner and complete.model_dump_json() not in said[invocation_id]:
                 joined[invocation_id].append(complete)
@@ -159,7 +159,7 @@ class _Join:
         return _complete(call) or reference
 
     def _only_match(self, reference: ModelCallRef, invocation_id: str, place: str = "") -> Call | None:
-        found = self.index.matches(reference.model_dump())
+        found = self.index.matches(_fields(reference))
         if len(found) == 1:
             return found[0]
         self._gap(AMBIGUOUS if found else UNMATCHED, invocation_id, place + reference.name)
@@ -173,6 +173,15 @@ def _of_an_earlier_join(gap: Gap) -> bool:
     if gap.code == UNOWNED:
         return (gap.detail or "").startswith((_CAPTURE, _DURING))
     return gap.code in (UNMATCHED, AMBIGUOUS, CONFLICT)
+
+
+def _fields(reference: ModelCallRef) -> Reference:
+    server = reference.model_ref
+    return {
+        "model_call_id": reference.model_call_id,
+        "model_ref": None if server is None else {"type": server.type, "name": server.name},
+        "response_id": reference.response_id,
+    }
 
 
 def _complete(call: Call) -> ModelCallRef | None:

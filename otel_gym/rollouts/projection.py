@@ -8,7 +8,7 @@ perf" of the rollout specification; every `ng_trajectory` of the conformance cor
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -43,8 +43,26 @@ def task_id_of(row: Mapping[str, Any]) -> str:
     return next((str(row[key]) for key in _TASK_KEYS if row.get(key) is not None), "unknown")
 
 
-def project(row: Mapping[str, Any], rollout_id: str, result: Mapping[str, Any]) -> Record:
+class Checked(NamedTuple):
+    """What the result has, where it has just been made of files and checked: it need not be checked again.
+
+    Attributes:
+        observations: joined; None where none were reported, or not such as could be joined.
+    """
+
+    observations: AgentObservations | None
+
+
+def project(
+    row: Mapping[str, Any], rollout_id: str, result: Mapping[str, Any], checked: Checked | None = None
+) -> Record:
     """The trajectory of a result that has a capture, observations or a producer's trajectory.
+
+    Args:
+        row: what was dispatched.
+        rollout_id: its id.
+        result: what is attached so far.
+        checked: where its capture was read and joined just now.
 
     Raises:
         pydantic.ValidationError: the captured calls do not make a trajectory (two of one id, a negative duration).
@@ -58,7 +76,11 @@ def project(row: Mapping[str, Any], rollout_id: str, result: Mapping[str, Any]) 
     gaps: list[Gap] = []
 
     producer = _producer(result.get("ng_trajectory"), task_id, rollout_id, gaps)
-    observations = _observations(result.get("ng_agent_observations"), gaps)
+    if checked is not None and checked.observations is not None:
+        observations: AgentObservations | None = checked.observations
+        gaps += checked.observations.gaps
+    else:
+        observations = _observations(result.get("ng_agent_observations"), gaps)
     gaps += _capture_gaps(capture.get("gaps"))
     invocations = _merged_invocations(producer, observations)
     if producer is not None:
@@ -84,10 +106,18 @@ def project(row: Mapping[str, Any], rollout_id: str, result: Mapping[str, Any]) 
         "gaps": [gap.model_dump() for gap in once(gaps)],
     }
     # All else has been validated when it was reported, or holds by the way it is made.
-    TrajectoryRecord.model_validate(
-        {"task_id": task_id, "rollout_id": rollout_id, "invocations": invocations, "model_calls": model_calls}
-    )
+    if checked is None or producer is not None or not _each_is_one_call(calls):
+        TrajectoryRecord.model_validate(
+            {"task_id": task_id, "rollout_id": rollout_id, "invocations": invocations, "model_calls": model_calls}
+        )
     return record
+
+
+def _each_is_one_call(calls: list[Call]) -> bool:
+    """Whether calls as read from a file keep what a trajectory asks for beyond that."""
+    ids = [call_id for call in calls if (call_id := call["model_call_id"]) is not None]
+    times = [took for call in calls for took in (call["latency_total_ms"], call["latency_ttft_ms"])]
+    return len(set(ids)) == len(ids) and all(took is None or took >= 0 for took in times)
 
 
 def _plain(model: Evidence, part: str) -> Record:

@@ -55,11 +55,14 @@ def replace(line: bytes, changed: Mapping[str, Any]) -> list[bytes]:
             pieces += [text[at : member.value].encode(), encode(changed[member.key])]
             at = member.end
     present = {member.key for member in found}
-    added = [json.dumps(key).encode() + b":" + encode(value) for key, value in changed.items() if key not in present]
+    added = [key for key in changed if key not in present]
     if added:
         end = found[-1].end if found else text.index("{") + 1
         pieces.append(text[at:end].encode())
-        pieces.append((b"," if found else b"") + b",".join(added))
+        comma = b"," if found else b""
+        for key in added:  # what is attached may be large: it is not copied once more
+            pieces += [comma + json.dumps(key).encode() + b":", encode(changed[key])]
+            comma = b","
         at = end
     pieces.append(text[at:].encode())
     return pieces

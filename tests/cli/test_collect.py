@@ -14,47 +14,20 @@ from typing import Any
 import pytest
 
 from otel_gym.cli import main
+from tests.cli.collecting import Collecting
 from tests.collect.conftest import AgentServer, Write, agent, pairs_of, rows_of, tasks
 from tests.peak_memory import PEAK_KB
+from tests.sample_records import capture, record
 from tests.servers.processes import wait_until
 
 __all__ = ["agent", "tasks"]  # fixtures
 
-COMMAND = str(Path(sys.executable).parent / "otel-gym")
 KILLS = 6
-
-
-class Collecting:
-    """One `otel-gym collect`, as often as it is started."""
-
-    def __init__(self, agent: AgentServer, source: Path, output: Path, *more: str) -> None:
-        self.output = output
-        self.command = [
-            COMMAND,
-            "collect",
-            "--agent",
-            agent.url,
-            "--input",
-            str(source),
-            "--output",
-            str(output),
-            *more,
-        ]
-
-    def start(self, *more: str) -> subprocess.Popen[str]:
-        return subprocess.Popen([*self.command, *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    def run(self, *more: str) -> tuple[int, str, str]:
-        with self.start(*more) as process:
-            out, errors = process.communicate(timeout=120)
-            return process.returncode, out, errors
-
-    @property
-    def lines(self) -> list[bytes]:
-        """The whole lines of the output."""
-        if not self.output.exists():
-            return []
-        return [line for line in self.output.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+JSON = ("--json", "--quiet")
+MEASURED = (
+    "import sys; from otel_gym.cli import main; code = main(sys.argv[1:]); "
+    f"print({PEAK_KB}, file=sys.stderr); sys.exit(code)"
+)
 
 
 @pytest.mark.servers
@@ -136,9 +109,14 @@ def test_a_second_signal_cancels(agent: AgentServer, tasks: Write, tmp_path: Pat
 
 @pytest.mark.slow
 @pytest.mark.servers
-def test_no_kill_loses_a_finished_row(agent: AgentServer, tasks: Write, tmp_path: Path) -> None:
+@pytest.mark.parametrize("captured", [False, True])
+def test_no_kill_loses_a_finished_row(agent: AgentServer, tasks: Write, tmp_path: Path, captured: bool) -> None:
     rows = tasks(*({"say": f"{number} " + "x" * 5_000, "do": {"sleep": 0.05}} for number in range(400)))
     collecting = Collecting(agent, rows, tmp_path / "out.jsonl", "--concurrency", "8", "--quiet")
+    if captured:
+        (tmp_path / "calls").mkdir()
+        capture(tmp_path / "calls", "0-0", record())  # of a run long ago: it is nobody's now
+        collecting.command += ["--capture-dir", str(tmp_path / "calls")]
     generator = random.Random(5)
     for attempt in range(KILLS):
         before = collecting.lines
@@ -162,6 +140,10 @@ def test_no_kill_loses_a_finished_row(agent: AgentServer, tasks: Write, tmp_path
     assert [(task, 0) for task in range(400)] == pairs_of(collecting.output)
     posted = {(row["_ng_task_index"], row.get("_ng_attempt_index", 0)) for row in agent.posted()}
     assert len(agent.posted()) == len(posted), "no attempt is begun twice"
+    gaps = [
+        [gap["code"] for gap in row["ng_model_call_capture"]["gaps"]] for row in rows_of(collecting.output) if captured
+    ]
+    assert [["model_call_capture_no_records"]] * (400 * captured) == gaps
 
 
 WRONG = [
@@ -203,11 +185,40 @@ def test_memory_does_not_grow_with_the_tasks(agent: AgentServer, tmp_path: Path)
             file.write(row * 1_000)
     with output.open("w") as file:
         file.writelines(f'{{"reward": 1, "_ng_task_index": {n}, "_ng_rollout_index": 0}}\n' for n in range(199_900))
-    script = (
-        "import sys; from otel_gym.cli import main; code = main(sys.argv[1:]); "
-        f"print({PEAK_KB}, file=sys.stderr); sys.exit(code)"
-    )
     command = Collecting(agent, source, output, "--resume", "--quiet").command[1:]
-    done = subprocess.run([sys.executable, "-c", script, *command], capture_output=True, text=True, timeout=250)
+    done = subprocess.run([sys.executable, "-c", MEASURED, *command], capture_output=True, text=True, timeout=250)
     assert (0, 100) == (done.returncode, len(agent.posted())), done
     assert int(done.stderr) < 150_000, "kB at its peak"
+
+
+def measured(collecting: Collecting) -> tuple[dict[str, Any], int]:
+    """What it says, and its peak of memory in kB."""
+    command = [sys.executable, "-c", MEASURED, *collecting.command[1:]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
+    return json.loads(done.stdout), int(done.stderr)
+
+
+@pytest.mark.slow
+@pytest.mark.servers
+@pytest.mark.parametrize("do", [{"bytes": 1 << 30}, {"bytes": 1 << 30, "says": "so"}])
+def test_answers_of_a_gigabyte_become_failures_and_are_never_held(
+    agent: AgentServer, tasks: Write, tmp_path: Path, do: dict[str, Any]
+) -> None:
+    """Eight at a time, without and with a length."""
+    collecting = Collecting(agent, tasks(*({"do": do} for _ in range(8)), {}), tmp_path / "out.jsonl", *JSON)
+    said, peak = measured(collecting)
+    assert ({"too_large": 8}, 1) == (said["failed"], said["done"])
+    failed = [row for row in rows_of(collecting.output) if "ng_error" in row]
+    assert {True} == {"at most 268,435,456 are read" in row["ng_error"]["message"] for row in failed}
+    assert {True} == {"reward" not in row for row in failed}
+    assert peak < 150_000
+
+
+@pytest.mark.slow
+@pytest.mark.servers
+def test_long_answers_are_in_memory_one_after_another(agent: AgentServer, tasks: Write, tmp_path: Path) -> None:
+    """Eight of 100 MB at a time: together they would be 800 MB before any is parsed."""
+    rows = tasks(*({"do": {"bytes": 100 << 20}} for _ in range(8)))
+    said, peak = measured(Collecting(agent, rows, tmp_path / "out.jsonl", *JSON))
+    assert 8 == said["done"]
+    assert peak < 300_000

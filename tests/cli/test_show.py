@@ -107,6 +107,7 @@ def test_the_rollouts_as_json(captures: Path, capsys: pytest.CaptureFixture[str]
     assert {"rollouts": 3, "calls": 6} | {
         "errors": {"rate_limit": 1, "stream_truncated": 1},
         "gaps": {"model_call_capture_records_unreadable": 1, "model_call_capture_incomplete": 1},
+        "unattributed_calls": {},
     } == shown["totals"]
     assert shown["rollouts"][2] == {
         "rollout_id": "1-0",

@@ -3,12 +3,14 @@
     uvicorn tests.collect.agent:app          with AGENT_LOG naming a file
 
 The key `do` of a row: `sleep` seconds first; `status` instead of a result, for the first `times` posts of the row;
-`text` instead of a result; `bytes`, so many in pieces, without a length; `cut`, hang up in the middle.
+`text` instead of a result; `bytes`, so many in pieces before it, without a length, or with one where it `says`; `cut`,
+hang up in the middle.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 from collections import Counter
@@ -24,6 +26,13 @@ posts: Counter[tuple[int, int]] = Counter()
 def write_down(row: dict[str, Any]) -> None:
     with Path(os.environ["AGENT_LOG"]).open("ab") as log:
         log.write(json.dumps(row).encode() + b"\n")
+
+
+async def sleep(seconds: float, receive: Callable[[], Awaitable[Message]]) -> None:
+    """So long, or until the client has gone: a server waits for its requests before it ends."""
+    with contextlib.suppress(asyncio.TimeoutError):
+        while seconds and (await asyncio.wait_for(receive(), seconds))["type"] != "http.disconnect":
+            pass
 
 
 async def app(
@@ -42,7 +51,7 @@ async def app(
     pair = row["_ng_task_index"], row["_ng_rollout_index"]
     posts[pair] += 1
     do = row.get("do", {})
-    await asyncio.sleep(do.get("sleep", 0))
+    await sleep(do.get("sleep", 0), receive)
     status = do.get("status", 200)
     if status != 200 and posts[pair] > do.get("times", 1_000_000):
         status = 200
@@ -52,6 +61,8 @@ async def app(
     answer = do.get("text", said) if status == 200 else "not now"
     if "cut" in do:
         headers.append((b"content-length", b"1000"))
+    if "says" in do:
+        headers.append((b"content-length", str(do["bytes"] + len(answer)).encode()))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     if "cut" in do:
         await send({"type": "http.response.body", "body": b"{", "more_body": True})

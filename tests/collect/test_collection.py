@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import dataclasses
 import json
+import socket
+import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from otel_gym.collect import Collection, Plan, Tally
+from otel_gym.collect.answers import HELD_BYTES
+from otel_gym.collect.claims import Claim
 from otel_gym.collect.directory_lock import DirectoryLock
 from otel_gym.collect.errors import BusyError, NotEmptyError
 from otel_gym.collect.row_file import RowFile
 from tests.collect.conftest import AgentServer, Write, pairs_of, rows_of
+from tests.ports import free_port
 from tests.sample_records import capture, record
+from tests.servers.processes import wait_until
 
 pytestmark = pytest.mark.servers
 
@@ -76,10 +84,49 @@ async def test_an_agent_that_cannot_be_reached_is_tried_under_the_same_attempt(p
     assert 2 == row["ng_error"]["tries"]
 
 
+async def test_an_agent_that_refuses_then_resets_then_answers_has_its_row(plan: Plan, tasks: Write) -> None:
+    """What was refused keeps its attempt, what was reset may have begun: its next try is another one."""
+    posted: list[dict[str, Any]] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        posted.append(json.loads(await reader.readexactly(length)))
+        if len(posted) == 1:
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
+            return
+        answer = b'{"reward": 1}'
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b" % (len(answer), answer))
+        await writer.drain()
+        writer.close()
+
+    port = free_port()
+    agent = f"http://127.0.0.1:{port}"
+    collection = Collection(dataclasses.replace(plan, agent=agent, input=tasks({}), retries=20))
+    collecting = asyncio.create_task(collection.run())
+    await asyncio.to_thread(wait_until, lambda: collection.tally.retried > 0)
+    async with await asyncio.start_server(serve, "127.0.0.1", port):
+        tally = await collecting
+    assert (1, True) == (tally.done, tally.retried >= 2)
+    assert [None, 1] == [row.get("_ng_attempt_index") for row in posted]
+    assert [1] == [row["_ng_attempt_index"] for row in rows_of(plan.output)]
+
+
 async def test_a_result_beyond_the_limit_is_not_read_to_its_end(plan: Plan, tasks: Write) -> None:
     rows = tasks({"do": {"bytes": 1 << 30}}, {})
     tally = await collect(plan, input=rows, max_result_bytes=1_000_000)
     assert (1, {"too_large": 1}) == (tally.done, dict(tally.failed))
+
+
+async def test_a_long_result_is_kept_whole_though_not_in_memory(plan: Plan, tasks: Write) -> None:
+    mib = 1 << 20
+    text = '{"reward": 1.50, "tokens": "' + "x" * (3 * HELD_BYTES) + '"}'
+    rows = tasks({"do": {"bytes": 30 * mib, "text": text}}, *({"do": {"bytes": HELD_BYTES}} for _ in range(8)), {})
+    tally = await collect(plan, input=rows)
+    assert (10, {}) == (tally.done, dict(tally.failed))
+    lines = {json.loads(line)["_ng_task_index"]: line for line in plan.output.read_text().splitlines()}
+    assert lines[0].startswith(text[:-1] + ",")
 
 
 async def test_a_resumed_collection_runs_what_has_no_result_as_a_new_attempt(
@@ -133,15 +180,20 @@ async def test_exactly_the_attempts_that_run_are_cleared_and_attached(plan: Plan
     assert {"model_call_capture_no_records": 1} == dict(tally.gaps)
 
 
-async def test_two_collections_do_not_share_a_capture_directory(plan: Plan, tmp_path: Path, agent: AgentServer) -> None:
-    directory = tmp_path / "calls"
+async def test_two_collections_do_not_share_a_rollout(plan: Plan, tmp_path: Path, agent: AgentServer) -> None:
+    directory, claim = tmp_path / "calls", Claim()
     directory.mkdir()
-    lock = DirectoryLock(directory, {"process": 1})
-    with pytest.raises(BusyError, match="wait for its end"):
-        await collect(plan, capture_dirs=[directory])
-    lock.release()
-    assert [] == agent.posted()
-    assert (await collect(plan, capture_dirs=[directory])).done == 20
+    capture(directory, "3-0", record())
+    claim.add_pair((3, 0))
+    with contextlib.closing(RowFile(tmp_path / "other.jsonl")) as other:
+        lock = DirectoryLock(directory, other.path, claim)
+        with pytest.raises(BusyError, match="runs rollout 3-0 on this"):
+            await collect(plan, capture_dirs=[directory])
+        assert [] == agent.posted()
+        assert (directory / "3-0.capture.jsonl").exists(), "nothing is cleared"
+        assert (await collect(plan, capture_dirs=[directory], limit=3)).done == 3
+        lock.release()
+    assert (await collect(plan, capture_dirs=[directory], resume=True)).done == 17
 
 
 async def test_a_disk_that_fails_ends_the_collection_with_its_error(

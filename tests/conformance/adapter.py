@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
-from otel_gym import CaptureMiddleware, Settings, current_rollout_id
+from otel_gym import CaptureMiddleware, Settings, current_rollout_id, rollouts
 from otel_gym.rollouts.attachment import ATTACHED_KEYS, ROW_KEYS, attach_perf, attach_trajectory, merge_capture
 from otel_gym.rollouts.ids import (
     apply_rollout_prefix,
@@ -119,7 +119,14 @@ def attach(
     observability_enabled: bool,
     rollout_latency_ms: Any,
 ) -> dict[str, Any]:
-    """The three steps, as the collector of the reference takes them, with what lies between the first two."""
+    """The three steps, as the collector of the reference takes them, with what lies between the first two.
+
+    In one go, where what one step has checked is not checked by the next, they must give the same.
+    """
+    options: dict[str, Any] = {"observability_enabled": observability_enabled, "rollout_latency_ms": rollout_latency_ms}
+    at_once: dict[str, Any] | None = None
+    with suppress(ValueError):
+        at_once = rollouts.attach(row, result, capture_dirs, include_payloads=include_payloads, **options)
     attached = {**result, **{key: row[key] for key in ROW_KEYS if key in row}}
     out: dict[str, Any] = {}
     try:
@@ -130,6 +137,7 @@ def attach(
     out["merged_capture"] = copy.deepcopy(attached.get("ng_model_call_capture"))
     if "merge_error" not in out and attach_trajectory(row, attached) and observability_enabled:
         attach_perf(attached, rollout_latency_ms)
+    assert at_once == (None if "merge_error" in out else attached)
     out.update({key: attached.pop(key, None) for key in ATTACHED_KEYS})
     return {**out, "rest_of_result": attached}
 

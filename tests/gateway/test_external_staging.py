@@ -27,7 +27,8 @@ from tests.gateway.raw_upstream import Connection, http, playing
 from tests.gateway.test_process import request as asking
 from tests.gateway.test_process import without_chunks
 from tests.gateway.test_staged import anonymous
-from tests.gateway.trained import STAGED_BY, Trained, free_port, gateway, trained, until_it_listens, worker_command
+from tests.gateway.trained import STAGED_BY, Trained, gateway, trained, until_it_listens, worker_command
+from tests.ports import free_port
 from tests.servers.processes import running
 from tests.servers.wire import exchange
 from tests.staging.sdks import dump, streamed

@@ -67,13 +67,6 @@ class Trained(NamedTuple):
         return records[::-1]
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
-
-
 def until_it_listens(port: int) -> None:
     def listens() -> bool:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from otel_gym_otlp import attributes as names
 from otel_gym_otlp.http_sender import judge
 from otel_gym_otlp.outcome import Fate
 from tests.otlp.spans import RECEIPT, call_ids, ended, ended_with, message
+from tests.ports import free_port
 from tests.services.receiver import Fault, Protocol, http_receiver, plain, receiver_running
 
 both_protocols = pytest.mark.parametrize("protocol", ["http", "grpc"])
@@ -40,13 +40,6 @@ def mirror_to(endpoint: str, protocol: str, *, content: bool = False, **options:
 def offer(mirror: Mirror, *calls: str) -> None:
     for call in calls:
         mirror.offer(ended(call), RECEIPT)
-
-
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port
 
 
 @pytest.fixture(autouse=True)

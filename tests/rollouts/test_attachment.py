@@ -12,6 +12,7 @@ import pytest
 
 from otel_gym.errors import InvalidRolloutIdError
 from otel_gym.rollouts import attach, attachment
+from otel_gym.rollouts.attachment import CAPTURE_KEY
 from tests.sample_records import capture, record
 
 ROW = {"_ng_task_index": 4, "_ng_rollout_index": 0}
@@ -79,6 +80,19 @@ def test_a_file_that_stays_locked_is_a_gap(tmp_path: Path, monkeypatch: pytest.M
         fcntl.flock(file, fcntl.LOCK_EX)
         found = attach(ROW, {}, [tmp_path])["ng_model_call_capture"]
     assert ["model_call_capture_unreadable"] == codes(found)
+
+
+TWICE = {"model_call_id": "a" * 32}
+
+
+@pytest.mark.parametrize(
+    "records", [[{"latency_ms": -1.0}], [{"latency_ttft_ms": -0.5}], [TWICE, TWICE]], ids=["took", "first", "twice"]
+)
+def test_calls_that_make_no_trajectory_are_found_out(tmp_path: Path, records: list[dict[str, Any]]) -> None:
+    capture(tmp_path, "4-0", *(record(**fields) for fields in records))
+    found = attach(ROW, {}, [tmp_path])
+    assert [{"code": "trajectory_projection_failed", "detail": "ValidationError"}] == found[CAPTURE_KEY]["gaps"]
+    assert "ng_trajectory" not in found
 
 
 def test_if_no_trajectory_can_be_made_the_producers_and_the_payloads_stay(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from otel_gym_jsonl import CaptureStore
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS_TO_START = 60.0
@@ -77,14 +78,6 @@ def listening(
 
         wait_until(listens, seconds)
         yield port
-
-
-def free_port() -> int:
-    """One that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def wait_until(true: Callable[[], bool], seconds: float = 60.0) -> None:

@@ -16,8 +16,9 @@ import pytest
 
 from otel_gym.testing import answer
 from otel_gym_jsonl import CaptureStore
+from tests.ports import free_port
 from tests.servers.keyed import CHAT, KEY
-from tests.servers.processes import ROOT, environment, free_port, listening, running, wait_until
+from tests.servers.processes import ROOT, environment, listening, running, wait_until
 from tests.servers.wire import exchange, request
 
 pytestmark = pytest.mark.servers

@@ -12,8 +12,9 @@ from typing import Any
 import yaml
 
 from scripts.build_services import COLLECTOR
+from tests.ports import free_ports
 from tests.services.jaeger import takes_spans
-from tests.services.process import free_ports, running
+from tests.services.process import running
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ import httpx
 import yaml
 
 from scripts.build_services import JAEGER
-from tests.services.process import free_ports, running
+from tests.ports import free_ports
+from tests.services.process import running
 
 PATIENCE_S = 30.0
 

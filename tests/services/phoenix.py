@@ -13,8 +13,9 @@ from typing import Any
 import httpx
 
 from scripts.build_services import BUILT
+from tests.ports import free_ports
 from tests.services.jaeger import answers
-from tests.services.process import free_ports, running
+from tests.services.process import running
 
 PROGRAM = BUILT / "phoenix" / "bin" / "phoenix"
 PATIENCE_S = 30.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,15 +16,6 @@ SECONDS_TO_STOP = 10.0
 
 class ServiceError(RuntimeError):
     """A service did not come up; the message holds the end of its log."""
-
-
-def free_ports(count: int) -> list[int]:
-    """So many different ports of 127.0.0.1 that nobody listened on a moment ago."""
-    with contextlib.ExitStack() as probes:
-        sockets = [probes.enter_context(socket.socket()) for _ in range(count)]
-        for probe in sockets:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in sockets]
 
 
 @contextlib.contextmanager

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_ports
 from tests.services.captured import CapturedServer, captured_server, span_id
-from tests.services.process import free_ports
 from tests.services.receiver import Fault, Protocol, Receiver, plain, receiver_running
 
 pytestmark = pytest.mark.servers

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from tests.ports import free_ports
 from tests.servers.processes import wait_until
 from tests.services.captured import CapturedServer, captured_server, span_id
 from tests.services.collector import Collector, collector_running
 from tests.services.jaeger import Jaeger, attributes
-from tests.services.process import free_ports
 
 pytestmark = pytest.mark.servers
 
