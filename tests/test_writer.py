@@ -7,13 +7,13 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
-from otel_gym_jsonl.writer import GROUP_BYTES, GROUP_LINES, Writer
+from otel_gym_jsonl.writer import GROUP_BYTES, GROUP_LINES, TURN_BYTES, TURN_LANES, Writer
 
 PATIENCE_S = 30
 
@@ -106,6 +106,64 @@ def test_a_group_is_bounded_in_lines_and_in_bytes(writer: Writer, directory: Pat
     assert {None} == set(all_told(many + large))
     assert list(range(3 * GROUP_LINES + 1)) == [int(line) for line in lines(directory).splitlines()]
     assert [b"0", b"1", b"2", b"3", b"4"] == [line[:1] for line in lines(directory, "b").splitlines()]
+
+
+def a_turn(writer: Writer, *makes: Callable[[], bytes]) -> list[Told]:
+    """Jobs of a rollout each, which the only thread finds together: it was held by another until they were there."""
+    begun, there = threading.Event(), threading.Event()
+
+    def hold() -> bytes:
+        begun.set()
+        assert there.wait(PATIENCE_S)
+        return b"{}\n"
+
+    held: Told = Future()
+    writer.submit("holding", hold, held.set_result)
+    assert begun.wait(PATIENCE_S)
+    told: list[Told] = [Future() for _ in makes]
+    for number, (make, one) in enumerate(zip(makes, told, strict=True)):
+        writer.submit(f"r{number}", make, one.set_result)
+    there.set()
+    return [held, *told]
+
+
+def test_a_line_that_takes_long_to_build_holds_no_other_of_its_turn(directory: Path) -> None:
+    writer = Writer(directory, threads=1)
+    others: list[Told] = []
+
+    def slow() -> bytes:
+        assert [None] * (TURN_LANES + 4) == all_told(others)
+        return b"{}\n"
+
+    told = a_turn(writer, slow, *[lambda: b"{}\n"] * (TURN_LANES + 4))
+    others += told[2:]
+    assert {None} == set(all_told(told))
+    writer.close()
+    assert [] == markers(directory)
+
+
+def test_who_waits_for_a_durable_line_is_told_though_its_thread_is_held(directory: Path) -> None:
+    writer = Writer(directory, threads=1)
+    first: list[Told] = []
+
+    def slow() -> bytes:
+        assert [None] == all_told(first)
+        return b"{}\n"
+
+    told = a_turn(writer, lambda: b" " * TURN_BYTES + b"{}\n", slow)
+    first.append(told[1])
+    assert [None] * 3 == all_told(told)
+    writer.close()
+
+
+def test_a_drain_waits_until_everybody_is_told(directory: Path) -> None:
+    writer = Writer(directory, threads=1)
+    for _ in range(20):
+        told = a_turn(writer, *[lambda: b"{}\n"] * TURN_LANES)
+        assert writer.drain(PATIENCE_S)
+        assert all(one.done() for one in told)
+    writer.close()
+    assert [] == markers(directory)
 
 
 def test_after_its_bound_a_line_lets_go_and_leaves_a_marker(directory: Path, caplog: pytest.LogCaptureFixture) -> None:

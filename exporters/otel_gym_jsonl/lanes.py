@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import TypeVar
+
+_Thing = TypeVar("_Thing")
 
 Done = Callable[[BaseException | None], None]
 """Told once, on some thread: None when the line is durable, else what went wrong. Returns quickly, never raises."""
@@ -84,22 +87,26 @@ class Lane:
 class Turn:
     """The lanes that one thread serves together: it builds the lines of all, then writes one file after another.
 
-    What one file suffers must not hold the others: whoever sees that the thread is held may take the rest away.
+    What one file suffers must not hold the others: whoever sees that the thread is held may take the rest away, and
+    tell of what is done.
 
     Attributes:
         busy_since: when the thread began with what it does now, monotonic.
     """
 
-    __slots__ = ("_built", "_unbuilt", "busy_since")
+    __slots__ = ("_built", "_durable", "_first_durable", "_unbuilt", "busy_since")
 
     def __init__(self, lanes: list[Lane]) -> None:
-        self._unbuilt = deque(lanes)  # their pop() is atomic: each lane comes to one thread
+        self._unbuilt = deque(lanes)  # their popleft() is atomic: each lane, each job comes to one thread
         self._built: deque[Lane] = deque()
+        self._durable: deque[Job] = deque()
+        self._first_durable = 0.0
         self.busy_since = time.monotonic()
 
     def next_to_build(self) -> Lane | None:
         """A lane for the thread alone; to be given back to `built`."""
-        return self._next(self._unbuilt)
+        self.busy_since = time.monotonic()
+        return _first(self._unbuilt)
 
     def built(self, lane: Lane) -> None:
         """Its lines are ready."""
@@ -107,22 +114,30 @@ class Turn:
 
     def next_to_write(self) -> Lane | None:
         """A lane for the thread alone."""
-        return self._next(self._built)
+        self.busy_since = time.monotonic()
+        return _first(self._built)
+
+    def keep(self, durable: list[Job]) -> float:
+        """Nobody was told of these jobs yet; for how many seconds the first such job has waited."""
+        if not self._durable:
+            self._first_durable = time.monotonic()
+        self._durable += durable
+        return time.monotonic() - self._first_durable
+
+    def next_to_tell(self) -> Job | None:
+        """From any thread: a job that is durable, and that nobody was told of."""
+        return _first(self._durable)
 
     def take_rest(self) -> list[Lane]:
         """From another thread: the lanes that nobody works on."""
         rest = []
-        while (lane := self._pop(self._unbuilt) or self._pop(self._built)) is not None:
+        while (lane := _first(self._unbuilt) or _first(self._built)) is not None:
             rest.append(lane)
         return rest
 
-    def _next(self, lanes: deque[Lane]) -> Lane | None:
-        self.busy_since = time.monotonic()
-        return self._pop(lanes)
 
-    @staticmethod
-    def _pop(lanes: deque[Lane]) -> Lane | None:
-        try:
-            return lanes.popleft()
-        except IndexError:
-            return None
+def _first(things: deque[_Thing]) -> _Thing | None:
+    try:
+        return things.popleft()
+    except IndexError:
+        return None

@@ -30,8 +30,8 @@ logger = logging.getLogger(__name__)
 
 GROUP_LINES = 64
 GROUP_BYTES = 8 * 1024 * 1024
-TURN_LANES = 8  # that a thread takes at once, when many wait
-STEP = True
+TURN_LANES = 16  # that a thread takes at once, when many wait
+TURN_SECONDS = 0.002  # how long it keeps it to itself that a line is durable, to tell of several at once
 TURN_BYTES = 256 * 1024  # that it builds before it writes
 PATIENCE_SECONDS = 0.05  # how long a busy thread may keep the others waiting before it is doubled
 IDLE_TICK_SECONDS = 0.25
@@ -113,8 +113,13 @@ class Writer:
         """
         deadline = time.monotonic() + timeout
         with self._settled:
-            while self._lanes and (left := deadline - time.monotonic()) > 0:
-                self._settled.wait(left)
+            while (left := deadline - time.monotonic()) > 0:
+                if self._lanes:
+                    self._settled.wait(left)
+                elif any(not job.settled for job in self._accepted):  # durable, and about to be told
+                    self._settled.wait(min(left, TURN_SECONDS))
+                else:
+                    break
             late = [job for job in self._accepted if not job.settled]
         for job in late:
             self._lose(job, TimeoutError("the server stopped before the record was durable"), wait_for_marker=False)
@@ -164,19 +169,38 @@ class Writer:
 
     def _write(self, todo: queue.SimpleQueue[Lane | None]) -> None:
         me = threading.get_ident()
-        while (lane := todo.get()) is not None:
+        while True:
+            try:
+                lane = todo.get(timeout=IDLE_TICK_SECONDS if self._threads > self._max_threads else None)
+            except queue.Empty:
+                if self._is_one_too_many(todo):
+                    return
+                continue
+            if lane is None:
+                break
             turn = Turn([lane, *self._more_lanes(todo)])
             with self._lock:
                 self._working[me] = turn
             while self._build_some(turn):
                 while (lane := turn.next_to_write()) is not None:
-                    self._served(lane, self._serve(lane))
+                    durable, pause = self._serve(lane)
+                    self._served(lane, pause)
+                    if turn.keep(durable) >= TURN_SECONDS:
+                        _let_go(turn)
+                _let_go(turn)
             with self._lock:
                 del self._working[me]
-                if self._threads > self._max_threads and todo is self._todo and todo.empty():
-                    self._threads -= 1
-                    return
+            if self._is_one_too_many(todo):
+                return
         self._handles.close()  # retired: what came back since then
+
+    def _is_one_too_many(self, todo: queue.SimpleQueue[Lane | None]) -> bool:
+        """Whether the thread that asks is to end: it was added for others that were held, and nothing is left."""
+        with self._lock:
+            if self._threads <= self._max_threads or todo is not self._todo or not todo.empty():
+                return False
+            self._threads -= 1
+            return True
 
     def _more_lanes(self, todo: queue.SimpleQueue[Lane | None]) -> list[Lane]:
         """A thread's share of a backlog: building many lines in a row costs each of them less."""
@@ -219,10 +243,10 @@ class Writer:
                 if not self._lanes:
                     self._settled.notify_all()
 
-    def _serve(self, lane: Lane) -> float | None:
-        """Make durable what is ready. Returns seconds to wait when the lock is somebody else's."""
+    def _serve(self, lane: Lane) -> tuple[list[Job], float | None]:
+        """Make durable what is ready. The jobs that are, and seconds to wait when the lock is somebody else's."""
         if not lane.ready:
-            return None
+            return [], None
         file: CaptureFile | None = None
         jobs: list[Job] = []
         durable: list[Job] = []
@@ -232,7 +256,7 @@ class Writer:
                 self._handles.give(lane.rollout_id, file)
                 lane.ready = [job for job in lane.ready if not job.settled]
                 first, longest = LOCK_PAUSE_SECONDS
-                return min(longest, first * 2**lane.lock_tries) if lane.ready else None
+                return [], min(longest, first * 2**lane.lock_tries) if lane.ready else None
             jobs = lane.take_ready()
             durable = self._append(jobs, file)
             file.unlock()
@@ -241,14 +265,13 @@ class Writer:
                 self._handles.drop(file)  # its lock goes with it
             if not isinstance(exc, OSError):
                 _log("otel-gym: writing rollout %r failed", lane.rollout_id, exc_info=exc)
-            self._lose_all([*lane.take_ready(), *jobs], exc)
+            if not durable:
+                self._lose_all(jobs or lane.take_ready(), exc)
         else:
             lane.lock_tries = 0
             self._handles.give(lane.rollout_id, file)
             self.markers.nudge()
-        for job in durable:
-            _tell(job, None)
-        return None
+        return durable, None
 
     def _build(self, lane: Lane, jobs: list[Job]) -> int:
         """Turn jobs into lines that are ready; their size in bytes."""
@@ -257,8 +280,6 @@ class Writer:
             make = job.make
             if make is None:  # given up meanwhile
                 continue
-            if position and STEP:
-                time.sleep(0)
             try:
                 job.line = make()
             except Exception as exc:  # noqa: BLE001  a record that cannot be built costs only itself
@@ -285,7 +306,7 @@ class Writer:
         return True
 
     def _append(self, jobs: list[Job], file: CaptureFile, tries: int = DESCRIPTOR_TRIES) -> list[Job]:
-        """Make the lines durable; those that are, and whose waiters were told of it here."""
+        """Make the lines durable; the jobs of those that are."""
         try:
             file.append(jobs[0].line if len(jobs) == 1 else b"".join([job.line for job in jobs]))
         except OSError as exc:
@@ -298,7 +319,7 @@ class Writer:
             # A line that does not fit must not cost its neighbours.
             return [durable for job in jobs for durable in self._append([job], file)]
         self.bytes_written += sum(len(job.line) for job in jobs)
-        return [job for job in jobs if job.settle(None)]
+        return jobs
 
     def _lose_all(self, jobs: list[Job], error: Exception) -> None:
         for job in jobs:
@@ -332,9 +353,11 @@ class Writer:
                 while self._parked and self._parked[0][0] <= now:
                     self._todo.put(heapq.heappop(self._parked)[2])
                 stuck = 0
+                kept: list[Turn] = []
                 for turn in self._working.values():
                     if now - turn.busy_since > PATIENCE_SECONDS:
                         stuck += 1
+                        kept.append(turn)
                         for lane in turn.take_rest():
                             self._todo.put(lane)
                 wanted = self._max_threads + min(2 * stuck, MAX_EXTRA_THREADS) if stuck else 1
@@ -348,6 +371,8 @@ class Writer:
                     pause = None
                 self._keeper_sleeps = pause is None
                 self._keeper_wake.clear()
+            for turn in kept:
+                _let_go(turn)
             for job in late:
                 self._lose(job, TimeoutError(f"the write took longer than {self.timeout:g} s"), wait_for_marker=False)
             self._keeper_wake.wait(pause)
@@ -357,6 +382,13 @@ class Writer:
         while self._accepted and (self._accepted[0].settled or self._accepted[0].accepted_at + self.timeout <= now):
             late.append(self._accepted.popleft())
         return late
+
+
+def _let_go(turn: Turn) -> None:
+    """Tell of the lines of a turn that are durable; its thread does, or the keeper where that thread is held."""
+    while (job := turn.next_to_tell()) is not None:
+        if job.settle(None):
+            _tell(job, None)
 
 
 def _tell(job: Job, error: BaseException | None) -> None:
