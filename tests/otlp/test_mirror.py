@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 import time
@@ -361,9 +362,7 @@ def test_a_missing_exporter_is_one_line_with_the_command_that_installs_it(
     assert not mirror.wanted()
 
 
-CONSOLE = """
-import os
-os.environ["OTEL_TRACES_EXPORTER"] = "console"
+BY_NAME = """
 from otel_gym_otlp import Mirror
 from tests.otlp.spans import RECEIPT, ended
 mirror = Mirror()
@@ -371,13 +370,36 @@ mirror.offer(ended("42"), RECEIPT)
 """
 
 
+def printed_by(exporter: str) -> Any:
+    """What a process prints whose spans go to an exporter of this name; it ends while they wait."""
+    variables = {**os.environ, "OTEL_TRACES_EXPORTER": exporter, "OTEL_SERVICE_NAME": "policy"}
+    command = [sys.executable, "-c", BY_NAME]
+    return json.loads(subprocess.run(command, env=variables, check=True, capture_output=True, timeout=60).stdout)
+
+
 def test_the_console_gets_spans_too_and_what_waits_at_the_end_of_a_process_goes() -> None:
-    printed = json.loads(subprocess.run([sys.executable, "-c", CONSOLE], check=True, capture_output=True).stdout)
+    printed = printed_by("console")
     assert ("chat m", "42", True) == (
         printed["name"],
         printed["attributes"]["otel_gym.model_call.id"],
         printed["attributes"][names.RECORD_DURABLE],
     )
+
+
+@pytest.mark.servers  # opentelemetry-exporter-otlp-json-file is not made for the oldest SDK
+def test_the_exporter_of_lines_of_otlp_json_gets_spans_where_it_is_installed() -> None:
+    [resource] = printed_by("otlp_json_file")["resourceSpans"]
+    assert {"key": "service.name", "value": {"stringValue": "policy"}} in resource["resource"]["attributes"]
+    [scope] = resource["scopeSpans"]
+    [span] = scope["spans"]
+    attributes = {item["key"]: item["value"] for item in span["attributes"]}
+    assert ("otel_gym", "chat m", {"stringValue": "42"}, {"boolValue": True}) == (
+        scope["scope"]["name"],
+        span["name"],
+        attributes["otel_gym.model_call.id"],
+        attributes[names.RECORD_DURABLE],
+    )
+    assert (16, 8) == (len(bytes.fromhex(span["traceId"])), len(bytes.fromhex(span["spanId"])))
 
 
 def test_an_exporter_that_nobody_knows_is_said_and_harmless(
