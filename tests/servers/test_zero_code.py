@@ -41,7 +41,7 @@ SERVERS = {
 CALLS_AT_ONCE = 16
 ROUNDS = 40
 # What opentelemetry-instrument switches on beside ours; where it does not, the application does so in its code.
-CONTRIB = {"off": {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "asgi,fastapi,httpx"}, "on": {"CONTRIB": "on"}}
+CONTRIB = {"off": {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "asgi,fastapi,httpx,openai"}, "on": {"CONTRIB": "on"}}
 SILENT = {f"OTEL_{signal}_EXPORTER": "none" for signal in ("TRACES", "METRICS", "LOGS")}
 
 
@@ -51,6 +51,7 @@ def launcher(way: str, directory: Path) -> tuple[list[str], dict[str, str]]:
         return [sys.executable, "-m", "otel_gym", "run", "--capture-dir", str(directory), "--"], {}
     return [str(SCRIPTS / "opentelemetry-instrument"), "--"], {
         **SILENT,
+        "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "openai",  # imports the SDK of OpenAI into every process
         "OTEL_GYM_MODEL_CALL_CAPTURE_DIR": str(directory),
     }
 
