@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace import SpanLimits
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
+from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, TraceFlags, TraceState
 
 from otel_gym_otlp import Destination, Mirror, Receipt
 from otel_gym_otlp import attributes as names
@@ -305,6 +307,18 @@ RECORD = (names.RECORD_DURABLE, names.RECORD_FILE, names.RECORD_BYTES, names.REC
 def test_a_span_never_has_more_than_128_attributes() -> None:
     assert (128, None) == of_limits(SpanLimits(max_span_attributes=1000))
     assert (128, None) == of_limits(SpanLimits(max_span_attributes=SpanLimits.UNSET))
+
+
+def test_the_copy_holds_ids_of_spans_and_nothing_of_what_vendors_say_in_their_trace_state() -> None:
+    said = TraceState([("vendor", "anything")])
+    caller = SpanContext(1, 2, True, TraceFlags(1), said)
+    context = trace.set_span_in_context(NonRecordingSpan(caller))
+    with TracerProvider(shutdown_on_exit=False).get_tracer("t").start_span("s", context, links=[Link(caller)]) as span:
+        assert isinstance(span, ReadableSpan)
+        assert said == span.get_span_context().trace_state
+        copy, _ = light_copy(span, RECEIPT)
+    assert [1, 1] == [copy.context.trace_id, copy.links[0][0].trace_id]
+    assert [{}, {}] == [dict(copy.context.trace_state), dict(copy.links[0][0].trace_state)]
 
 
 def test_the_copy_holds_nothing_of_the_evidence_and_knows_its_size() -> None:
