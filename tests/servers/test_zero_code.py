@@ -19,6 +19,7 @@ from otel_gym_jsonl import CaptureStore
 from tests.servers.keyed import CHAT, KEY
 from tests.servers.processes import ROOT, environment, free_port, listening
 from tests.servers.wire import exchange, request
+from tests.services.receiver import http_receiver, plain
 
 pytestmark = pytest.mark.servers
 
@@ -105,6 +106,25 @@ def calls_in_two_processes(port: int, captures: Path) -> None:
             if len(set(pids)) > 1:
                 return
     raise AssertionError(f"{len(pids)} calls were all served by one process")
+
+
+@pytest.mark.parametrize("way", ["opentelemetry-instrument", "otel-gym run"])
+@pytest.mark.parametrize("server", SERVERS)
+def test_each_call_has_its_span_when_the_server_has_ended(server: str, way: str, tmp_path: Path) -> None:
+    """Through the provider that the launcher set up, or by our own exporter: in worker processes too, each once."""
+    before, variables = launcher(way, tmp_path / "captures")
+    variables |= CONTRIB["off"] | {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
+    command = [part.format(framework="fastapi") for part in SERVERS[server]]
+    with http_receiver() as receiver:
+        variables["OTEL_EXPORTER_OTLP_ENDPOINT"] = receiver.endpoint
+        with listening(command, tmp_path / "server.log", variables, before) as port:
+            if "2 workers" in server:
+                calls_in_two_processes(port, tmp_path / "captures")
+            else:
+                exchange(port, [request(f"/ng-rollout/many{CHAT}", "plain", f"Authorization: {KEY}")])
+        told = [plain(span.attributes).get("otel_gym.model_call.id") for span in receiver.spans]
+    calls = [record["model_call_id"] for record in CaptureStore(tmp_path / "captures").read("many")]
+    assert sorted(calls) == sorted(call for call in told if call is not None)
 
 
 # ---- a setting that cannot be used
