@@ -1,6 +1,7 @@
-"""Faults that people met elsewhere, as a backend sees them: the spans of inputs 15, 23, 24, 26, 27 of the field page.
+"""Faults that people met elsewhere, as a backend sees them: the spans of inputs 15, 24, 26, 27 of the field page.
 
-Input 25 is that of `tests/servers/test_other_instrumentation.py`, input 28 that of `tests/services/test_collector.py`.
+Input 23 is that of `tests/test_span_facts.py`, 25 of `tests/servers/test_other_instrumentation.py`, 28 of
+`tests/services/test_collector.py`.
 """
 
 from __future__ import annotations
@@ -16,22 +17,12 @@ import pytest
 from opentelemetry import trace
 
 from otel_gym.testing import JSON, Application, Exchange, ScriptedModel, answer
-from otel_gym_otlp.limits import standard_limits
 from tests.field.capture import PATHS, delta, wire
 from tests.field.test_processes import run
 from tests.mirrored import FOREIGN, Mirrored, attributes
 from tests.services.receiver import Receiver, http_receiver
 
 CONTENT = {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY"}
-SCALARS = {
-    "nemo.gym.rollout.id": "0-0",
-    "gen_ai.request.model": "m",
-    "gen_ai.response.id": "c1",
-    "gen_ai.usage.input_tokens": 7,
-    "gen_ai.usage.output_tokens": 5,
-    "gen_ai.response.finish_reasons": ["stop"],
-    "otel_gym.client_session.id": "s1",
-}
 
 
 @pytest.fixture
@@ -45,14 +36,6 @@ def mirrored(tmp_path: Path, receiver: Receiver) -> Iterator[Mirrored]:
     made = Mirrored(tmp_path / "captures", receiver)
     yield made
     made.close()
-
-
-@pytest.fixture(autouse=True)
-def _limits_are_read_anew() -> Iterator[None]:
-    """Before the test, and after its variables are gone."""
-    standard_limits.cache_clear()
-    yield
-    standard_limits.cache_clear()
 
 
 def set_variables(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
@@ -87,25 +70,6 @@ async def test_15_half_a_character_costs_no_neighbour_its_span(
     assert ("tool_call", {"t": "\U0001f680"}) == (part["type"], part["arguments"])
     assert (True, False) == ("\ufffd" in half, "\ufffd" in neighbour)
     assert not mirrored.store.is_incomplete("0-0")
-
-
-# ---- 23: a user's limit, and a long chat
-
-
-@pytest.mark.parametrize("limit", [None, "20"])
-async def test_23_a_limit_of_attributes_costs_content_and_never_who_what_and_how_much(
-    tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, limit: str | None
-) -> None:
-    set_variables(monkeypatch, **CONTENT, **({} if limit is None else {"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": limit}))
-    mirrored = Mirrored(tmp_path, receiver)
-    request = {"model": "m", "messages": [{"role": "user", "content": f"question {number}"} for number in range(200)]}
-    await mirrored.call(body=json.dumps(request).encode(), headers=[(b"x-session-id", b"s1")])
-    got = attributes(mirrored.span())
-    mirrored.close()
-    assert (request, SCALARS) == (mirrored.record()["request"], {name: got[name] for name in SCALARS if name in got})
-    assert len(got) <= (128 if limit is None else int(limit))
-    if limit is None:
-        assert 200 == len(json.loads(got["gen_ai.input.messages"]))
 
 
 # ---- 24: forks

@@ -19,7 +19,7 @@ from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, TraceFlags,
 from otel_gym_otlp import Destination, Mirror, Receipt
 from otel_gym_otlp import attributes as names
 from otel_gym_otlp.copies import light_copy
-from otel_gym_otlp.limits import of_limits, standard_limits
+from otel_gym_otlp.limits import of_limits
 from tests.otlp.spans import RECEIPT, call_ids, ended, ended_with, message
 from tests.services.receiver import Protocol, Receiver, http_receiver, plain, receiver_running
 
@@ -284,21 +284,18 @@ def test_one_span_that_cannot_be_encoded_never_costs_its_neighbours(receiver: Re
 # ---------------------------------------------------------------------- limits
 
 
+@pytest.mark.usefixtures("limits_read_anew")
 def test_limits_of_the_user_keep_scalars_and_let_content_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
     attributes = {names.INPUT_MESSAGES: message("x" * 50), **{f"a{n}": "y" * 50 for n in range(200)}}
-    standard_limits.cache_clear()
     monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "20")
     monkeypatch.setenv("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "10")
-    try:
-        with http_receiver() as receiver:
-            mirror = Mirror([to(receiver, content=True)])
-            mirror.offer(ended_with(attributes), RECEIPT)
-            sent_by(mirror)
-            sent = only(receiver)
-        assert [*RECORD, "gen_ai.operation.name", "gen_ai.request.model", "otel_gym.model_call.id"] == list(sent)[:7]
-        assert (20, "y" * 10, False) == (len(sent), sent["a0"], names.INPUT_MESSAGES in sent)
-    finally:
-        standard_limits.cache_clear()
+    with http_receiver() as receiver:
+        mirror = Mirror([to(receiver, content=True)])
+        mirror.offer(ended_with(attributes), RECEIPT)
+        sent_by(mirror)
+        sent = only(receiver)
+    assert [*RECORD, "gen_ai.operation.name", "gen_ai.request.model", "otel_gym.model_call.id"] == list(sent)[:7]
+    assert (20, "y" * 10, False) == (len(sent), sent["a0"], names.INPUT_MESSAGES in sent)
 
 
 RECORD = (names.RECORD_DURABLE, names.RECORD_FILE, names.RECORD_BYTES, names.RECORD_SHA256)
