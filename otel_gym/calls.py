@@ -12,11 +12,11 @@ from otel_gym.arrival import Arrival
 from otel_gym.bodies import Body
 from otel_gym.call_ids import new_call_id
 from otel_gym.dialects.base import Assembly, Dialect, Terminal
-from otel_gym.giving_way import give_way, giving_way
 from otel_gym.parentage import Ancestry
 from otel_gym.sse import events
 from otel_gym_jsonl import attributes as names
 from otel_gym_jsonl import json_text
+from otel_gym_jsonl.giving_way import give_way, pause_in
 
 logger = logging.getLogger(__name__)
 
@@ -161,16 +161,13 @@ class Call:
         return out
 
     def _read_request(self, out: dict[str, Any]) -> None:
-        body = self.request.take()
-        if not body:
-            return
-        value, stored = _stored_object(body)
+        value, stored, text = _read(self.request.take())
         if stored is not None:
             out[names.REQUEST] = stored
             if self.arrival is not None:
                 self.request_object = value
-        else:
-            out[names.REQUEST_RAW] = json_text.as_text(body)
+        elif text:
+            out[names.REQUEST_RAW] = text
 
     def _read_response(self, out: dict[str, Any]) -> tuple[int | None, str | None]:
         """Put the response in; returns status and error category."""
@@ -200,7 +197,7 @@ class Call:
         if body:
             out[names.RESPONSE_RAW] = json_text.as_text(body)
             give_way(len(body))
-        assembly = self.dialect.assemble(giving_way(events(body), len(body))) if body else Assembly()
+        assembly = self.dialect.assemble(events(body, pause_in(len(body)))) if body else Assembly()
         terminal = assembly.terminal or self.terminal
         category = "stream_truncated" if terminal is None else _BY_TERMINAL[terminal]
         if assembly.unreadable:
@@ -221,9 +218,9 @@ class Call:
         """Any other response is whole when its last message has passed, or when it is an object all the same."""
         if not body:
             return self.ended, None
-        value, stored = _stored_object(body)
+        value, stored, text = _read(body)
         if stored is None:
-            out[names.RESPONSE_RAW] = json_text.as_text(body)
+            out[names.RESPONSE_RAW] = text
             return self.ended, "capture_parse_error"
         out[names.RESPONSE] = stored
         if self.arrival is not None:
@@ -270,16 +267,18 @@ def _storable(value: object) -> bool:
     return True
 
 
-def _stored_object(body: bytes) -> tuple[dict[str, Any] | None, bytes | None]:
-    """A body that is an object and can be stored, and its canonical JSON."""
+def _read(body: bytes) -> tuple[dict[str, Any] | None, bytes | None, str]:
+    """A body that is an object and can be stored, and its canonical JSON; any other as text."""
     try:
-        value = json_text.loads(body)
+        value, storable = json_text.read(body)
         give_way(len(body))
         if isinstance(value, dict):
-            return value, json_text.dumps(value)
+            if storable:
+                body = b""  # of a large one there is no copy more than is needed
+            return value, json_text.dumps(value), ""
     except ValueError:
         pass  # no JSON, or none that can be stored
-    return None, None
+    return None, None, json_text.as_text(body)
 
 
 def _by_status(status: int) -> str:

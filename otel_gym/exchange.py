@@ -11,7 +11,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any, Final
 
@@ -75,6 +75,7 @@ class Exchange:
         self._held_bytes = 0
         self._to_come: int | None = None  # bytes of a body whose length was announced
         self._stream: PassingStream | None = None
+        self._passes: Callable[[bytes], bool] | None = None  # set while pieces of a stream may take the short way
         self._timer: asyncio.TimerHandle | None = None
         self._durable: Durable | None = None
         self._held_since: float | None = None
@@ -89,8 +90,20 @@ class Exchange:
             self._call.request.add(message.get("body", b""))
         return message
 
-    async def send(self, message: Message) -> None:
-        """A message of the application, on its way to the client."""
+    def send(self, message: Message) -> Awaitable[None]:
+        """A message of the application, on its way to the client.
+
+        Nearly every piece of nearly every stream takes the short way here: kept, and handed on as it is.
+        """
+        passes = self._passes
+        if passes is not None and message.get("more_body") and message["type"] == "http.response.body":
+            body = message.get("body")
+            if body.__class__ is bytes and passes(body):
+                self._call.response.add(body)
+                return self._send(message)
+        return self._send_watched(message)
+
+    async def _send_watched(self, message: Message) -> None:
         stream = self._stream
         while stream is not None and stream.judging is not None:
             await asyncio.wait((stream.judging,))  # another task of the application is in its send: order is kept
@@ -149,12 +162,18 @@ class Exchange:
         body = self._keep(message)
         if body:
             if stream is not None:
+                self._passes = None
                 verdict = stream.feed(body)
                 if verdict is None:
                     verdict = await stream.judged()
+                    if self._state is not State.OPEN:  # the call was cut meanwhile
+                        await self._send_watched(message)
+                        return
                 if verdict:
                     self._call.terminal = stream.terminal
                     self._state = State.HOLDING
+                else:
+                    self._passes = stream.passes
             else:
                 if self._call.latency_ttft_ms is None:
                     self._call.first_token()
@@ -209,6 +228,7 @@ class Exchange:
     def _cut(self, error: BaseException | None = None) -> None:
         """The call is over: what came until now is the record."""
         self._state = State.CUT
+        self._passes = None
         if self._held_since is None:
             self._held_since = time.perf_counter()
         if self._timer is not None:

@@ -15,7 +15,6 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.sampling import Sampler
 
 from otel_gym.calls import Call
-from otel_gym.giving_way import give_way
 from otel_gym.metrics import watch_mirror
 from otel_gym.parentage import Parentage
 from otel_gym.semconv import AttributeValue
@@ -23,6 +22,7 @@ from otel_gym.settings import Settings
 from otel_gym_jsonl import attributes as evidence_names
 from otel_gym_jsonl import json_text
 from otel_gym_jsonl.files import CAPTURE_SUFFIX
+from otel_gym_jsonl.giving_way import give_way
 from otel_gym_otlp import environment
 from otel_gym_otlp.receipt import Receipt
 

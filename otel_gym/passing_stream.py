@@ -57,6 +57,13 @@ class PassingStream:
             return False
 
     @property
+    def passes(self) -> Callable[[bytes], bool] | None:
+        """What says of a piece that nothing need be done about it; None where each piece has to be fed."""
+        if self._watch is None or self._decoder is not None or self._first_token is not None:
+            return None
+        return self._watch.passes
+
+    @property
     def terminal(self) -> Terminal | None:
         """How the stream's terminal event ended it; None before it."""
         return None if self._watch is None else self._watch.terminal

@@ -21,11 +21,11 @@ from otel_gym.calls import Call
 from otel_gym.collecting import Collection
 from otel_gym.errors import OtelGymError
 from otel_gym.evidence_spans import EvidenceSpans, standard_sampler
-from otel_gym.giving_way import give_way
 from otel_gym.metrics import instruments
 from otel_gym.mirroring import Mirroring, has_destination
 from otel_gym.settings import Settings
 from otel_gym.telling import Telling
+from otel_gym_jsonl.giving_way import give_way
 from otel_gym_jsonl.writer import Writer
 
 logger = logging.getLogger(__name__)

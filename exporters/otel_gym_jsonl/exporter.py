@@ -112,14 +112,14 @@ def line(evidence: Mapping[str, Any], canonical: Collection[object] = ()) -> byt
         value = get(names.PREFIX + key)
         if value is not None or key in nulls:
             tail[key] = value
-    if request_raw is not None:
-        tail["request_raw"] = request_raw
-    if response_raw is not None:
-        tail["response_raw"] = response_raw
     # Joined once: a body may have hundreds of MB, and each copy of it would be one too many.
-    parts: list[bytes | memoryview] = [json_text.dumps(head)[:-1], b',"request":', request, b',"response":', response]
+    parts = [json_text.dumps(head)[:-1], b',"request":', request, b',"response":', response]
     if tail:
-        parts += [b",", memoryview(json_text.dumps(tail))[1:-1]]
+        parts += [b",", json_text.dumps(tail)[1:-1]]
+    if request_raw is not None:
+        parts += [b',"request_raw":', *json_text.dumps_text(request_raw)]
+    if response_raw is not None:
+        parts += [b',"response_raw":', *json_text.dumps_text(response_raw)]
     return b"".join([*parts, b"}\n"])
 
 

@@ -13,9 +13,13 @@ from typing import Any
 
 import orjson
 
+from otel_gym_jsonl.giving_way import give_way
+
 _DIGITS_ALIKE = bytes.maketrans(b"123456789", b"000000000")
 _LONG_NUMBER = b"0" * 19  # the shortest run of digits that may not fit 64 bits
 _SLICE = 1 << 18
+_LARGE = 1 << 20
+_LEVELS = 254  # that orjson writes
 _BAD_BYTES = "otel_gym_jsonl.bad_bytes"
 
 
@@ -25,15 +29,39 @@ def loads(data: bytes) -> Any:
     Raises:
         ValueError: the bytes are no JSON text, in no UTF, or nested too deep to be read.
     """
+    return read(data)[0]
+
+
+def read(data: bytes) -> tuple[Any, bool]:
+    """The JSON value of a body, and whether `dumps` is certain to take it.
+
+    The certainty is for large bodies only: who has it need not keep their text for the case that they cannot be stored.
+
+    Raises:
+        ValueError: as `loads` does.
+    """
     if not has_long_number(data):
         try:
-            return orjson.loads(data)
+            return orjson.loads(data), len(data) >= _LARGE and _is_shallow(data)
         except orjson.JSONDecodeError:
             pass  # json takes more: NaN, 1e999, lone surrogates, a byte-order mark, UTF-16
     try:
-        return json.loads(data)
+        return json.loads(data), False
     except RecursionError:
         raise ValueError("JSON nested too deep to be read") from None
+
+
+def _is_shallow(data: bytes) -> bool:
+    """Whether so few arrays and objects begin in it that it cannot be nested too deep."""
+    left = _LEVELS
+    for opening in (b"[", b"{"):
+        position = data.find(opening)
+        while position >= 0:
+            left -= 1
+            if left < 0:
+                return False
+            position = data.find(opening, position + 1)
+    return True
 
 
 def has_long_number(data: bytes) -> bool:
@@ -42,10 +70,24 @@ def has_long_number(data: bytes) -> bool:
         return _LONG_NUMBER in data.translate(_DIGITS_ALIKE)
     view = memoryview(data)  # of a large body no second copy is made
     overlap = len(_LONG_NUMBER) - 1
-    return any(
-        _LONG_NUMBER in bytes(view[start : start + _SLICE + overlap]).translate(_DIGITS_ALIKE)
-        for start in range(0, len(data), _SLICE)
-    )
+    for start in range(0, len(data), _SLICE):
+        if start % _LARGE == 0:
+            give_way(start)
+        if _LONG_NUMBER in bytes(view[start : start + _SLICE + overlap]).translate(_DIGITS_ALIKE):
+            return True
+    give_way(len(data))
+    return False
+
+
+def dumps_text(text: str) -> list[bytes]:
+    """The canonical bytes of a text, a long one in several pieces, with a moment for the event loop in between."""
+    if len(text) <= _LARGE:
+        return [dumps(text)]
+    pieces = [b'"']
+    for start in range(0, len(text), _LARGE):
+        pieces.append(dumps(text[start : start + _LARGE])[1:-1])
+        give_way(_LARGE)
+    return [*pieces, b'"']
 
 
 def dumps(value: Any) -> bytes:

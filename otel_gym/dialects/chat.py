@@ -14,10 +14,9 @@ from otel_gym.dialects import chat_content, chat_facts
 from otel_gym.dialects.base import Assembly, Terminal
 from otel_gym.dialects.content import content_attributes
 from otel_gym.dialects.mending import mended
-from otel_gym.dialects.regular import RegularText
 from otel_gym.dialects.tool_calls import FunctionCall, ToolCalls, is_index
 from otel_gym.semconv import AttributeValue
-from otel_gym.sse import DONE, Event
+from otel_gym.sse import DONE, Event, EventStream
 
 
 class Chat:
@@ -33,7 +32,7 @@ class Chat:
         if event.name == "error" or event.error is not None:
             return "error"
         data = event.data
-        if b"error" in data:
+        if b'"error"' in data:
             payload = event.payload
             if isinstance(payload, dict):
                 error = payload.get("error")
@@ -46,21 +45,14 @@ class Chat:
     def assemble(self, events: Iterable[Event]) -> Assembly:
         """Rebuild the completion up to the first terminal event, whose own content counts (row 11)."""
         completion = _Completion()
-        regular = RegularText("content")
-        regular_texts: list[str] = []  # the content that events like the learned one go to
         for event in events:
-            text = regular.text(event.data)
-            if text is not None and not event.name and event.error is None:
-                regular_texts.append(text)
-                continue
             payload = event.payload
             if payload.__class__ is dict:
                 if not event.name and event.error is None and (texts := completion.add_text(payload)) is not None:
-                    if regular.learn(event.data, texts[-1]):
-                        regular_texts = texts
+                    if isinstance(events, EventStream):
+                        texts += events.alike("content", texts[-1])
                     continue
                 completion.add(payload)
-                regular.forget()  # it may have renamed what regular chunks took for granted
                 if not (event.name or "error" in payload or "type" in payload or event.error):
                     continue  # what `terminal` would say too, without a look at the bytes
             terminal = self.terminal(event)

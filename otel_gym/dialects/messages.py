@@ -17,7 +17,7 @@ from otel_gym.dialects.endings import ending
 from otel_gym.dialects.growing import Gaps, Own, Pieces, own, pieces, settle
 from otel_gym.dialects.mending import mended
 from otel_gym.semconv import AttributeValue
-from otel_gym.sse import Event
+from otel_gym.sse import Event, EventStream
 from otel_gym_jsonl import json_text
 
 _ENDINGS: Final[Mapping[str, Terminal]] = {"message_stop": "complete", "error": "error"}
@@ -63,8 +63,11 @@ class Messages:
             payload = event.payload
             if isinstance(payload, dict):
                 kind = payload.get("type")
-                message.take(kind if isinstance(kind, str) else event.name, payload)
+                grown = message.take(kind if isinstance(kind, str) else event.name, payload)
                 if kind == event.name and event.error is None and kind not in _ENDINGS:
+                    if grown is not None and isinstance(events, EventStream):
+                        key, texts = grown
+                        texts += events.alike(key, texts[-1])
                     continue  # what `ending` would say too, without a look at the bytes
             terminal = ending(event, _ENDINGS, _MARKS)
             if terminal is not None:
@@ -100,11 +103,12 @@ class _Message:
         self._inputs: dict[_Place, Pieces] = {}
         self._last: _Place = (0, _INDEXED)  # the block that a delta without an index is about
 
-    def take(self, kind: str, payload: dict[str, Any]) -> None:
+    def take(self, kind: str, payload: dict[str, Any]) -> tuple[str, Pieces] | None:
+        """Take an event; the key of the text that it brought, and where that went, if it brought one."""
         if kind == "content_block_delta":
             delta = payload.get("delta")
             if isinstance(delta, dict):
-                self._grow(self._place_of(payload.get("index")), delta)
+                return self._grow(self._place_of(payload.get("index")), delta)
         elif kind == "content_block_start":
             block = payload.get("content_block")
             if isinstance(block, dict):
@@ -115,6 +119,7 @@ class _Message:
             self._end(payload)
         elif kind == "message_start":
             self._start(payload.get("message"))
+        return None
 
     def response(self) -> dict[str, Any] | None:
         """The message object; None where nothing began one."""
@@ -175,8 +180,9 @@ class _Message:
             return index, _INDEXED
         return max(self._blocks)[0] + 1 if self._blocks else 0, _UNINDEXED
 
-    def _grow(self, place: _Place, delta: dict[str, Any]) -> None:
+    def _grow(self, place: _Place, delta: dict[str, Any]) -> tuple[str, Pieces] | None:
         kind = delta.get("type")
+        grown = None
         if not isinstance(kind, str):
             kind = next((_CARRIED[key] for key in delta if key in _CARRIED), "")
         blocks = self._blocks
@@ -187,12 +193,14 @@ class _Message:
                 block = blocks.get(place)
                 if block is None:
                     block = blocks[place] = Own(type=block_type)
-                pieces(block, field).append(text)
+                grown = field, pieces(block, field)
+                grown[1].append(text)
         elif kind == "input_json_delta":
             text = delta.get("partial_json")
             if isinstance(text, str):
                 own(blocks, place, {})
-                self._inputs.setdefault(place, Pieces()).append(text)
+                grown = "partial_json", self._inputs.setdefault(place, Pieces())
+                grown[1].append(text)
         elif kind == "citations_delta":
             citation = delta.get("citation")
             if isinstance(citation, dict):
@@ -202,8 +210,9 @@ class _Message:
                     known = block["citations"] = Gaps(enumerate(known if isinstance(known, list) else ()))
                 known[len(known)] = citation
         elif not self._grow_own_kind(place, kind, delta):
-            return
+            return None
         self._last = place
+        return grown
 
     def _grow_own_kind(self, place: _Place, kind: str, delta: dict[str, Any]) -> bool:
         """A delta named after its block (`compaction_delta`): its texts are the block's texts of the same names."""

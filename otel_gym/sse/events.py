@@ -10,16 +10,20 @@ without its blank line; data lines that make no JSON together but an object each
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import orjson
 
+from otel_gym.sse.regular import RegularRuns
 from otel_gym_jsonl import json_text
 
 BOM: Final = b"\xef\xbb\xbf"
 DONE: Final = b"[DONE]"
 """What stands in place of JSON in the last event of many streams."""
+
+_PAUSE_BYTES: Final = 1 << 16
+_PAUSE_BYTES_OF_TEXTS: Final = 1 << 18
 
 
 class Event:
@@ -66,31 +70,86 @@ class Event:
         return f"Event(name={self.name!r}, data={self.data!r}, error={self.error!r})"
 
 
-def events(body: bytes) -> Iterator[Event]:
-    """The events of a whole body, in order.
+class EventStream:
+    """The events of a whole body, in order, read once.
 
     The last one counts without its closing blank line too, unless the body was cut within its JSON.
+
+    Args:
+        body: as it came, decoded.
+        pause: called after every 64 KB or so, and after 256 KB of events that are read in one go.
     """
-    if body.startswith(BOM):
-        body = body[len(BOM) :]
-    if b"\r" in body:
-        body = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    # One look for long numbers at the whole body saves one at each event.
-    plain = not json_text.has_long_number(body)
-    *blocks, rest = body.split(b"\n\n")
-    for block in blocks:
-        if block[:6] == b"data: " and b"\n" not in block:
-            yield Event("", block[6:], None, plain)
-            continue
-        if block[:7] == b"event: ":
-            head, _, data = block.partition(b"\n")
-            if data[:6] == b"data: " and b"\n" not in data:
-                yield Event(head[7:].strip().decode("utf-8", "replace"), data[6:], None, plain)
+
+    def __init__(self, body: bytes, pause: Callable[[], None] | None = None) -> None:
+        if body.startswith(BOM):
+            body = body[len(BOM) :]
+        if b"\r" in body:
+            body = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        self._body = body
+        self._position = 0
+        self._pause = pause
+        self._paused_at = 0
+        self._simple: bytes | None = None  # the last block, where it is one line of data, with or without a name
+        self._regular = RegularRuns(body)
+
+    def __iter__(self) -> Iterator[Event]:
+        body = self._body
+        plain, looked_at = True, 0
+        while (end := body.find(b"\n\n", self._position)) >= 0:
+            start = self._position
+            if end > looked_at:  # one look for long numbers at many events saves one at each
+                looked_at = max(end, start + _PAUSE_BYTES)
+                plain = not json_text.has_long_number(body[start:looked_at])
+            block = body[start:end]
+            self._position = end + 2
+            if self._position - self._paused_at >= _PAUSE_BYTES:
+                self._rest()
+            if block[:6] == b"data: " and b"\n" not in block:
+                self._simple = block
+                yield Event("", block[6:], None, plain)
                 continue
-        yield from block_events(block)
-    for event in block_events(rest):
-        if event.payload is not None or not event.data.lstrip().startswith(b"{"):
-            yield event
+            if block[:7] == b"event: ":
+                head, _, data = block.partition(b"\n")
+                if data[:6] == b"data: " and b"\n" not in data:
+                    self._simple = block
+                    if len(data) >= _PAUSE_BYTES:
+                        self._rest()
+                    yield Event(head[7:].strip().decode("utf-8", "replace"), data[6:], None, plain)
+                    continue
+            self._simple = None
+            yield from block_events(block)
+        self._simple = None
+        for event in block_events(body[self._position :]):
+            if event.payload is not None or not event.data.lstrip().startswith(b"{"):
+                yield event
+
+    def alike(self, key: str, text: str) -> list[str]:
+        """The texts of the events that follow and differ from the last one in nothing but its text; they count as read.
+
+        Args:
+            key: of the text, which stands once in the last event.
+            text: what it is in the last event.
+        """
+        if self._simple is None or not self._regular.learn(self._simple, key, text):
+            return []
+        found: list[str] = []
+        while True:
+            texts, self._position = self._regular.texts(self._position)
+            if not texts:
+                return found
+            found += texts
+            if self._position - self._paused_at >= _PAUSE_BYTES_OF_TEXTS:
+                self._rest()
+
+    def _rest(self) -> None:
+        self._paused_at = self._position
+        if self._pause is not None:
+            self._pause()
+
+
+def events(body: bytes, pause: Callable[[], None] | None = None) -> EventStream:
+    """The events of a whole body; see `EventStream`."""
+    return EventStream(body, pause)
 
 
 def block_events(block: bytes) -> Iterator[Event]:

@@ -40,6 +40,7 @@ class TerminalWatch:
 
     terminal: Any
 
+    _between: bool  # nothing is kept: the last chunk ended with the blank line of its event
     _pieces: list[bytes]  # the current event so far
     _size: int  # its bytes
     _tail: bytes  # its last bytes, for needles that are cut
@@ -57,7 +58,26 @@ class TerminalWatch:
         self._held = b""  # a CR that waits for its LF
         self._over = False
         self._owed: tuple[list[bytes], bytes] | None = None  # a long event, and what came after it
+        self._between = False
         self._begin_event()
+
+    def passes(self, chunk: bytes) -> bool:
+        """Whether the next bytes are whole events of no interest, as nearly every chunk of nearly every stream is.
+
+        Then there is nothing to `feed`.
+        """
+        if self._between and chunk.endswith(b"\n\n"):
+            for needle in self._needles:  # this runs for each token
+                if needle in chunk:
+                    return self._ends_nothing(chunk)
+            return True
+        return False
+
+    def _ends_nothing(self, chunk: bytes) -> bool:
+        """Whether a chunk with a needle is one short event of no interest all the same: a needle is a word, too."""
+        if len(chunk) > PARSED_ON_LOOP_BYTES or chunk.find(b"\n\n") != len(chunk) - 2 or b"\r" in chunk:
+            return False
+        return not any(map(self._terminal, block_events(chunk[:-2])))
 
     def feed(self, chunk: bytes) -> bool | None:
         """Take the next bytes of the stream.
@@ -66,16 +86,13 @@ class TerminalWatch:
             True when they complete the first terminal event (once, False ever after); None when an event in them is too
             long to be judged here: call `judge`, in another thread, before the next `feed`.
         """
-        if not self._pieces and self._opening is None and chunk.endswith(b"\n\n") and self._owed is None:
-            for needle in self._needles:
-                if needle in chunk:
-                    break
-            else:  # whole events of no interest: nearly every chunk of nearly every stream
-                self._raw_end = b"\n\n"
-                self._held = b""
-                return False
-        if self._over:
+        if self.passes(chunk) or self._over:
             return False
+        verdict = self._feed(chunk)
+        self._between = self._raw_end == b"\n\n" and not (self._pieces or self._opening or self._owed or self._over)
+        return verdict
+
+    def _feed(self, chunk: bytes) -> bool | None:
         if self._opening is not None:
             chunk = self._opening + chunk
             if len(chunk) < len(BOM) and BOM.startswith(chunk):

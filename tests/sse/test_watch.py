@@ -145,6 +145,31 @@ def test_a_chunk_of_many_suspects_is_not_parsed_on_the_loop() -> None:
     assert TerminalWatch(Chat()).feed(suspect * 1000) is None
 
 
+@pytest.mark.parametrize(
+    ("chunk", "expected"),
+    [
+        (b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n', True),
+        (b'data: {"choices":[{"delta":{"content":"an error, [DONE]"}}]}\n\n', True),
+        (b"data: {}\n\ndata: {}\n\n", True),
+        (b"data: [DONE]\n\n", False),
+        (b'data: {"error":{"message":"x"}}\n\n', False),
+        (b"event: error\ndata: {}\n\n", False),
+        (b"data: error\n\ndata: [DONE]\n\n", False),
+        (b"data: error\r\rdata: {}\n\n", False),
+        (b"data: {}\n", False),
+        (b'data: "' + b"error" * PARSED_ON_LOOP_BYTES + b'"\n\n', False),
+        (b"", False),
+    ],
+)
+def test_whole_events_of_no_interest_pass_once_an_event_has_ended(chunk: bytes, expected: bool) -> None:
+    watch = TerminalWatch(Chat())
+    assert not watch.passes(chunk)
+    watch.feed(b"data: {}\n\n")
+    assert expected == watch.passes(chunk)
+    watch.feed(b"data: {")
+    assert not watch.passes(chunk)
+
+
 def test_bytes_that_come_while_an_event_waits_for_judgement_are_not_lost() -> None:
     watch = TerminalWatch(Chat())
     assert watch.feed(b'data: {"error":null,"x":"' + b"A" * PARSED_ON_LOOP_BYTES + b'"}\n\n') is None
