@@ -1,7 +1,7 @@
 """Import SGLang as its server does, with its API key, and make one keyless call: run by the Python that has SGLang.
 
-Prints, as JSON, whether the plugin was found, the status of the call under a rollout's prefix, and the provider that its
-span would name. Nothing is served: its engine wants a GPU.
+Prints, as JSON, whether the plugin was found, the status of the call under a rollout's prefix, and the provider that
+its span would name. Nothing is served: its engine wants a GPU.
 """
 
 from __future__ import annotations
