@@ -161,7 +161,7 @@ class Call:
         return out
 
     def _read_request(self, out: dict[str, Any]) -> None:
-        value, stored, text = _read(self.request.take())
+        value, stored, text = json_text.stored_object(self.request.take())
         if stored is not None:
             out[names.REQUEST] = stored
             if self.arrival is not None:
@@ -218,7 +218,7 @@ class Call:
         """Any other response is whole when its last message has passed, or when it is an object all the same."""
         if not body:
             return self.ended, None
-        value, stored, text = _read(body)
+        value, stored, text = json_text.stored_object(body)
         if stored is None:
             out[names.RESPONSE_RAW] = text
             return self.ended, "capture_parse_error"
@@ -265,20 +265,6 @@ def _storable(value: object) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _read(body: bytes) -> tuple[dict[str, Any] | None, bytes | None, str]:
-    """A body that is an object and can be stored, and its canonical JSON; any other as text."""
-    try:
-        value, storable = json_text.read(body)
-        give_way(len(body))
-        if isinstance(value, dict):
-            if storable:
-                body = b""  # of a large one there is no copy more than is needed
-            return value, json_text.dumps(value), ""
-    except ValueError:
-        pass  # no JSON, or none that can be stored
-    return None, None, json_text.as_text(body)
 
 
 def _by_status(status: int) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from otel_gym_jsonl import json_text
 
@@ -12,25 +14,58 @@ FILLING = b'"' + b"A" * LARGE + b'"'
 
 
 @pytest.mark.parametrize(
-    ("body", "expected"),
+    "body",
     [
-        (b'{"image":' + FILLING + b"}", True),
-        (b'{"images":[' + b"{}," * 250 + FILLING + b"]}", True),
-        (b'{"image":"A"}', False),  # small: whoever has it may keep it
-        (b'{"images":[' + b"{}," * 254 + FILLING + b"]}", False),  # could be nested as deep
-        (b'{"deep":' + b"[" * 260 + b"]" * 260 + b',"image":' + FILLING + b"}", False),
-        (b'{"count":' + b"9" * 19 + b',"image":' + FILLING + b"}", False),  # may not fit 64 bits
-        (b'{"half":"\\ud83d","image":' + FILLING + b"}", False),
-        (b'{"odd":NaN,"image":' + FILLING + b"}", False),
+        b'{"image":' + FILLING + b"}",
+        b'{"images":[' + b"{}," * 250 + FILLING + b"]}",
+        b' {"image": ' + FILLING + b"}\n",
+        b'{"images":[' + b"{}," * 300 + FILLING + b"]}",  # could be nested too deep to be written
+        b'{"count":' + b"9" * 18 + b',"image":' + FILLING + b"}",
+        b'{"odd":NaN,"image":' + FILLING + b"}",
+        b'{"a":1,"b":"\\u00e9"}',
+        b'{"n":1.0,"n":2e3}',
+        b'{"same":' + FILLING + b',"n":1,"same":' + FILLING + b"}",
+        b'{"same":"short","n":1,"same":' + FILLING + b"}",
+        b"{" + FILLING + b":1," + FILLING + b":2}",
+        b'{"numbers":[' + b"1," * LARGE + b'0],"after":"x"}',
+        b'{"numbers":[' + b"1," * LARGE + b'0],"image":' + FILLING * 1 + b"}",
+        b'{"escaped":"a\\"' + b"A" * LARGE + b'\\n","image":' + FILLING + b"}",
+        b'{"control":' + FILLING + b',"del":"\x7f' + b"A" * LARGE + b'"}',
+        b'{"letters":"' + "é".encode() * LARGE + b'","image":' + FILLING + b"}",
+        b'{"words":"\x7fa long string of otel-gym\x7f","image":' + FILLING + b"}",
+        b'{"quotes":[' + b'"a",' * (1 << 14) + b'"b"],"image":' + FILLING + b"}",
     ],
 )
-def test_a_large_body_is_certain_to_be_storable_only_when_nothing_in_it_could_keep_it_from_that(
-    body: bytes, expected: bool
-) -> None:
-    value, storable = json_text.read(body)
-    assert expected == storable
-    if storable:
-        assert body == json_text.dumps(value)
+def test_an_object_is_stored_as_json_reads_it(body: bytes) -> None:
+    value, stored, text = json_text.stored_object(body)
+    expected = json_text.loads(body)
+    assert (stored, text) == (json_text.dumps(expected), "")
+    assert value is not None
+    assert list(expected) == list(value)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"deep":' + b"[" * 260 + b"]" * 260 + b',"image":' + FILLING + b"}",
+        b'{"deep":' + b"[" * 260 + b"]" * 260 + b"}",
+        b'{"count":' + b"9" * 20 + b',"image":' + FILLING + b"}",
+        b'{"count":' + b"9" * 20 + b"}",
+        b'{"half":"\\ud83d","image":' + FILLING + b"}",
+        b'{"half":"\\ud83d"}',
+        b"[" + FILLING + b"]",
+        b"[1]",
+        FILLING,
+        FILLING[:-1],
+        b'{"image":' + FILLING + b',"cut":' + FILLING[:-1],
+        b'{"image":' + FILLING + b"} and more",
+        b'{"control":"\n' + FILLING[1:] + b"}",
+        b"\xff" + FILLING,
+        b"",
+    ],
+)
+def test_what_is_no_object_that_can_be_stored_stays_text(body: bytes) -> None:
+    assert (None, None, json_text.as_text(body)) == json_text.stored_object(body)
 
 
 @pytest.mark.parametrize("size", [0, 1, LARGE - 1, LARGE, LARGE + 1, 3 * LARGE + 7])
@@ -46,3 +81,19 @@ def test_a_long_number_is_found_wherever_slices_of_a_large_body_meet() -> None:
         assert not json_text.has_long_number(bytes(body))
         body[start : start + 19] = b"1" * 19
         assert json_text.has_long_number(bytes(body))
+
+
+PIECES = st.sampled_from(
+    [FILLING, FILLING, b'"key"', b'"k\\"ey"', b":", b",", b"{", b"}", b"[", b"]", b"1", b" ", b"\\", b'"', b"null"]
+)
+
+
+@given(st.lists(PIECES, max_size=12))
+def test_bodies_of_long_strings_are_stored_as_any_other(pieces: list[bytes]) -> None:
+    body = b'{"first":' + FILLING + b"".join(pieces) + b"}"
+    try:
+        expected = json_text.dumps(json_text.loads(body))
+    except ValueError:
+        assert json_text.stored_object(body)[1] is None
+    else:
+        assert expected == json_text.stored_object(body)[1]

@@ -13,13 +13,13 @@ from typing import Any
 
 import orjson
 
+from otel_gym_jsonl import long_strings
 from otel_gym_jsonl.giving_way import give_way
 
 _DIGITS_ALIKE = bytes.maketrans(b"123456789", b"000000000")
 _LONG_NUMBER = b"0" * 19  # the shortest run of digits that may not fit 64 bits
 _SLICE = 1 << 18
 _LARGE = 1 << 20
-_LEVELS = 254  # that orjson writes
 _BAD_BYTES = "otel_gym_jsonl.bad_bytes"
 
 
@@ -29,39 +29,65 @@ def loads(data: bytes) -> Any:
     Raises:
         ValueError: the bytes are no JSON text, in no UTF, or nested too deep to be read.
     """
-    return read(data)[0]
-
-
-def read(data: bytes) -> tuple[Any, bool]:
-    """The JSON value of a body, and whether `dumps` is certain to take it.
-
-    The certainty is for large bodies only: who has it need not keep their text for the case that they cannot be stored.
-
-    Raises:
-        ValueError: as `loads` does.
-    """
     if not has_long_number(data):
         try:
-            return orjson.loads(data), len(data) >= _LARGE and _is_shallow(data)
+            return orjson.loads(data)
         except orjson.JSONDecodeError:
             pass  # json takes more: NaN, 1e999, lone surrogates, a byte-order mark, UTF-16
+    return _loads_careful(data)
+
+
+def _loads_careful(data: bytes) -> Any:
     try:
-        return json.loads(data), False
+        return json.loads(data)
     except RecursionError:
         raise ValueError("JSON nested too deep to be read") from None
 
 
-def _is_shallow(data: bytes) -> bool:
-    """Whether so few arrays and objects begin in it that it cannot be nested too deep."""
-    left = _LEVELS
-    for opening in (b"[", b"{"):
-        position = data.find(opening)
-        while position >= 0:
-            left -= 1
-            if left < 0:
-                return False
-            position = data.find(opening, position + 1)
-    return True
+def stored_object(data: bytes) -> tuple[dict[str, Any] | None, bytes | None, str]:
+    """A body that is a JSON object and can be stored: the object, its canonical bytes, and "".
+
+    Any other body: None, None, and its text. In the object of a large body, long strings may be stand-ins.
+    """
+    try:
+        value, canonical = (_of_large(data) if len(data) >= _LARGE else None) or _read_and_write(data)
+        if isinstance(value, dict):
+            return value, canonical, ""
+    except ValueError:
+        pass  # no JSON, or none that can be stored
+    return None, None, as_text(data)
+
+
+def _of_large(data: bytes) -> tuple[Any, bytes] | None:
+    """The value, and its canonical bytes, where the body is mostly long strings; None where it has to be read whole."""
+    found = long_strings.cut(data)
+    if found is None:
+        return None
+    rest, spans = found
+    try:
+        value, canonical = _read_and_write(rest)
+    except ValueError:
+        return None
+    if canonical == rest:
+        return value, data
+    give_way(len(data))
+    whole = long_strings.put_back(canonical, data, spans)
+    return None if whole is None else (value, whole)
+
+
+def _read_and_write(data: bytes) -> tuple[Any, bytes]:
+    """The value, and its canonical bytes."""
+    try:
+        value = orjson.loads(data)
+        give_way(len(data))
+        canonical = dumps(value)
+        # Most clients write bodies just as they are stored, and then no number was changed in reading.
+        if canonical == data or not has_long_number(data):
+            return value, canonical
+    except ValueError:
+        pass
+    value = _loads_careful(data)
+    return value, dumps(value)
 
 
 def has_long_number(data: bytes) -> bool:

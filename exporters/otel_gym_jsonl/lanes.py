@@ -1,4 +1,4 @@
-"""What waits to be written: a job is one line, a lane is the queue of one rollout."""
+"""What waits to be written: a job is one line, a lane is the queue of one rollout, a turn is a thread's next lanes."""
 
 from __future__ import annotations
 
@@ -54,14 +54,13 @@ class Job:
 class Lane:
     """The queue of one rollout; at most one thread works on it at a time."""
 
-    __slots__ = ("busy_since", "jobs", "lock_tries", "ready", "rollout_id")
+    __slots__ = ("jobs", "lock_tries", "ready", "rollout_id")
 
     def __init__(self, rollout_id: str) -> None:
         self.rollout_id = rollout_id
         self.jobs: deque[Job] = deque()  # not yet turned into lines
         self.ready: list[Job] = []  # lines that wait for the file's lock
         self.lock_tries = 0
-        self.busy_since = 0.0
 
     def take(self, most: int) -> list[Job]:
         """The next jobs to build; none while built lines still wait for the lock."""
@@ -80,3 +79,50 @@ class Lane:
         """The built lines, which are the caller's business from here on."""
         jobs, self.ready = self.ready, []
         return jobs
+
+
+class Turn:
+    """The lanes that one thread serves together: it builds the lines of all, then writes one file after another.
+
+    What one file suffers must not hold the others: whoever sees that the thread is held may take the rest away.
+
+    Attributes:
+        busy_since: when the thread began with what it does now, monotonic.
+    """
+
+    __slots__ = ("_built", "_unbuilt", "busy_since")
+
+    def __init__(self, lanes: list[Lane]) -> None:
+        self._unbuilt = deque(lanes)  # their pop() is atomic: each lane comes to one thread
+        self._built: deque[Lane] = deque()
+        self.busy_since = time.monotonic()
+
+    def next_to_build(self) -> Lane | None:
+        """A lane for the thread alone; to be given back to `built`."""
+        return self._next(self._unbuilt)
+
+    def built(self, lane: Lane) -> None:
+        """Its lines are ready."""
+        self._built.append(lane)
+
+    def next_to_write(self) -> Lane | None:
+        """A lane for the thread alone."""
+        return self._next(self._built)
+
+    def take_rest(self) -> list[Lane]:
+        """From another thread: the lanes that nobody works on."""
+        rest = []
+        while (lane := self._pop(self._unbuilt) or self._pop(self._built)) is not None:
+            rest.append(lane)
+        return rest
+
+    def _next(self, lanes: deque[Lane]) -> Lane | None:
+        self.busy_since = time.monotonic()
+        return self._pop(lanes)
+
+    @staticmethod
+    def _pop(lanes: deque[Lane]) -> Lane | None:
+        try:
+            return lanes.popleft()
+        except IndexError:
+            return None

@@ -23,13 +23,16 @@ from pathlib import Path
 
 from otel_gym_jsonl.files import CaptureFile
 from otel_gym_jsonl.handles import DESCRIPTOR_TRIES, Handles, out_of_descriptors
-from otel_gym_jsonl.lanes import Done, Job, Lane, Written
+from otel_gym_jsonl.lanes import Done, Job, Lane, Turn, Written
 from otel_gym_jsonl.markers import Markers
 
 logger = logging.getLogger(__name__)
 
 GROUP_LINES = 64
 GROUP_BYTES = 8 * 1024 * 1024
+TURN_LANES = 8  # that a thread takes at once, when many wait
+STEP = True
+TURN_BYTES = 256 * 1024  # that it builds before it writes
 PATIENCE_SECONDS = 0.05  # how long a busy thread may keep the others waiting before it is doubled
 IDLE_TICK_SECONDS = 0.25
 IDLE_TICKS = 20  # after so many the keeper sleeps until it is needed
@@ -65,7 +68,7 @@ class Writer:
         self._accepted: deque[Job] = deque()
         self._todo: queue.SimpleQueue[Lane | None] = queue.SimpleQueue()
         self._threads = 0
-        self._working: dict[int, Lane] = {}  # thread ident -> what it works on
+        self._working: dict[int, Turn] = {}  # thread ident -> what it works on
         self._parked: list[tuple[float, int, Lane]] = []
         self._sequence = itertools.count()
         self._keeper: object | None = None  # the token of the one that runs
@@ -162,58 +165,83 @@ class Writer:
     def _write(self, todo: queue.SimpleQueue[Lane | None]) -> None:
         me = threading.get_ident()
         while (lane := todo.get()) is not None:
+            turn = Turn([lane, *self._more_lanes(todo)])
             with self._lock:
-                lane.busy_since = time.monotonic()
-                self._working[me] = lane
-                jobs = lane.take(GROUP_LINES)
-            pause = None
-            try:
-                pause = self._serve(lane, jobs)
-            except Exception as exc:  # noqa: BLE001  a fault of ours must not end the thread, nor keep anybody waiting
-                _log("otel-gym: writing rollout %r failed", lane.rollout_id, exc_info=exc)
-                self._lose_all([*lane.take_ready(), *jobs], exc)
+                self._working[me] = turn
+            while self._build_some(turn):
+                while (lane := turn.next_to_write()) is not None:
+                    self._served(lane, self._serve(lane))
             with self._lock:
                 del self._working[me]
-                if pause is not None:
-                    heapq.heappush(self._parked, (time.monotonic() + pause, next(self._sequence), lane))
-                    self._keeper_wake.set()
-                elif lane.jobs:
-                    self._todo.put(lane)
-                    if not self._threads:  # closed meanwhile, and this came in all the same
-                        self._add_thread()
-                else:
-                    del self._lanes[lane.rollout_id]
-                    if not self._lanes:
-                        self._settled.notify_all()
                 if self._threads > self._max_threads and todo is self._todo and todo.empty():
                     self._threads -= 1
                     return
         self._handles.close()  # retired: what came back since then
 
-    def _serve(self, lane: Lane, jobs: list[Job]) -> float | None:
-        """Build the lines, take the lock, write. Returns seconds to wait when the lock is somebody else's."""
-        self._build(lane, jobs)
+    def _more_lanes(self, todo: queue.SimpleQueue[Lane | None]) -> list[Lane]:
+        """A thread's share of a backlog: building many lines in a row costs each of them less."""
+        lanes: list[Lane] = []
+        for _ in range(min(TURN_LANES - 1, todo.qsize() // self._max_threads)):
+            try:
+                lane = todo.get_nowait()
+            except queue.Empty:
+                break
+            if lane is None:
+                todo.put(None)
+                break
+            lanes.append(lane)
+        return lanes
+
+    def _build_some(self, turn: Turn) -> bool:
+        """Build lines of a turn's lanes, not so many that those built first wait for long; False when none is left."""
+        size = 0
+        some = False
+        while size < TURN_BYTES and (lane := turn.next_to_build()) is not None:
+            with self._lock:
+                jobs = lane.take(GROUP_LINES)
+            size += self._build(lane, jobs)
+            turn.built(lane)
+            some = True
+        return some
+
+    def _served(self, lane: Lane, pause: float | None) -> None:
+        """Its thread is done with a lane for now."""
+        with self._lock:
+            if pause is not None:
+                heapq.heappush(self._parked, (time.monotonic() + pause, next(self._sequence), lane))
+                self._keeper_wake.set()
+            elif lane.jobs:
+                self._todo.put(lane)
+                if not self._threads:  # closed meanwhile, and this came in all the same
+                    self._add_thread()
+            else:
+                del self._lanes[lane.rollout_id]
+                if not self._lanes:
+                    self._settled.notify_all()
+
+    def _serve(self, lane: Lane) -> float | None:
+        """Make durable what is ready. Returns seconds to wait when the lock is somebody else's."""
         if not lane.ready:
             return None
-        try:
-            file = self._handles.take(lane.rollout_id)
-        except OSError as exc:
-            self._lose_all(lane.take_ready(), exc)
-            return None
+        file: CaptureFile | None = None
+        jobs: list[Job] = []
         durable: list[Job] = []
         try:
+            file = self._handles.take(lane.rollout_id)
             if not self._acquire(lane, file):
                 self._handles.give(lane.rollout_id, file)
                 lane.ready = [job for job in lane.ready if not job.settled]
                 first, longest = LOCK_PAUSE_SECONDS
                 return min(longest, first * 2**lane.lock_tries) if lane.ready else None
-            durable = self._append(lane.take_ready(), file)
+            jobs = lane.take_ready()
+            durable = self._append(jobs, file)
             file.unlock()
-        except Exception as exc:
-            self._handles.drop(file)  # its lock goes with it
+        except Exception as exc:  # noqa: BLE001  a fault of ours must not end the thread, nor keep anybody waiting
+            if file is not None:
+                self._handles.drop(file)  # its lock goes with it
             if not isinstance(exc, OSError):
-                raise
-            self._lose_all(lane.take_ready(), exc)
+                _log("otel-gym: writing rollout %r failed", lane.rollout_id, exc_info=exc)
+            self._lose_all([*lane.take_ready(), *jobs], exc)
         else:
             lane.lock_tries = 0
             self._handles.give(lane.rollout_id, file)
@@ -222,12 +250,15 @@ class Writer:
             _tell(job, None)
         return None
 
-    def _build(self, lane: Lane, jobs: list[Job]) -> None:
+    def _build(self, lane: Lane, jobs: list[Job]) -> int:
+        """Turn jobs into lines that are ready; their size in bytes."""
         size = 0
         for position, job in enumerate(jobs):
             make = job.make
             if make is None:  # given up meanwhile
                 continue
+            if position and STEP:
+                time.sleep(0)
             try:
                 job.line = make()
             except Exception as exc:  # noqa: BLE001  a record that cannot be built costs only itself
@@ -238,7 +269,8 @@ class Writer:
             if size >= GROUP_BYTES:
                 with self._lock:
                     lane.put_back(jobs[position + 1 :])
-                return
+                break
+        return size
 
     def _acquire(self, lane: Lane, file: CaptureFile) -> bool:
         if file.try_lock():
@@ -299,7 +331,12 @@ class Writer:
                 late = self._late(now)
                 while self._parked and self._parked[0][0] <= now:
                     self._todo.put(heapq.heappop(self._parked)[2])
-                stuck = sum(1 for lane in self._working.values() if now - lane.busy_since > PATIENCE_SECONDS)
+                stuck = 0
+                for turn in self._working.values():
+                    if now - turn.busy_since > PATIENCE_SECONDS:
+                        stuck += 1
+                        for lane in turn.take_rest():
+                            self._todo.put(lane)
                 wanted = self._max_threads + min(2 * stuck, MAX_EXTRA_THREADS) if stuck else 1
                 for _ in range(min(self._todo.qsize(), wanted - self._threads)):
                     self._add_thread()
