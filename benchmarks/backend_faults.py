@@ -1,97 +1,126 @@
-"""What a tracing backend at fault costs the calls: refused, hanging, 503 with Retry-After, beside the mirror off."""
+"""What a tracing backend at fault costs the calls, beside the mirror off: nothing that shows above the noise.
+
+One client's calls take turns: mirror off, off once more, to a backend that is well, and to each at fault. Then each
+backend is well again, at the same port: every span was sent, or is counted as shed.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
-import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
 
 from benchmarks import bodies
 from benchmarks.bench import Bench, Check, Outcome, captured_lines
-from benchmarks.exchange import Client, lifespan
-from benchmarks.meters import Meter
-from benchmarks.mirrored import captured
+from benchmarks.exchange import Client, Exchange, lifespan
+from benchmarks.meters import Meter, Phase, percentile
+from benchmarks.mirrored import captured, mirror_of
+from benchmarks.receiver import FAULTS, receiver
 from benchmarks.scenarios import one_client
+from otel_gym import CaptureMiddleware
 
-MORE_PERCENT = 10.0
-ROUNDS = 4
-
-
-class _Unavailable(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        """Read, and have no time."""
-        self.rfile.read(int(self.headers["content-length"]))
-        self.send_response(503)
-        self.send_header("retry-after", "1")
-        self.send_header("content-length", "0")
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
+ROUNDS = 6
+OFF = ("off", "off once more")
+QUEUE_BYTES = 500_000  # small, so that something is shed
+NOISE_PERCENT = {50: 10.0, 99: 25.0}  # at least; else how far the upper quarter of rounds without is above their middle
+CALLS_WHEN_WELL = 20
+SECONDS_TO_RECOVER = 30.0
 
 
-@contextlib.contextmanager
-def _refused() -> Iterator[str]:
-    with socket.socket() as unheard:  # bound and not listening: nobody else gets the port, every connection is refused
-        unheard.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{unheard.getsockname()[1]}"
+@dataclass
+class _Turn:
+    """One application of those that take turns; `backend` ends its receiver."""
 
+    name: str
+    app: CaptureMiddleware
+    folder: Path
+    endpoint: str | None
+    backend: contextlib.ExitStack
+    meter: Meter = field(default_factory=Meter)
+    most_queued: int = 0
 
-@contextlib.contextmanager
-def _hanging() -> Iterator[str]:
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # connections wait in its backlog for ever
-        yield f"http://127.0.0.1:{silent.getsockname()[1]}"
+    @property
+    def calls(self) -> int:
+        return sum(len(phase.latencies) for phase in self.meter.phases)
 
-
-@contextlib.contextmanager
-def _unavailable() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Unavailable) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-
-
-BACKENDS: dict[str, Callable[[], AbstractContextManager[str]]] = {
-    "refused": _refused,
-    "hanging": _hanging,
-    "503": _unavailable,
-}
+    def look_at_the_queue(self) -> None:
+        if self.endpoint is not None:
+            self.most_queued = max(self.most_queued, mirror_of(self.app).queued_bytes)
 
 
 async def run(bench: Bench) -> Outcome:
-    """One client's calls with the mirror off and with each faulty backend, in turns."""
+    """All turns, then the recovery of each backend."""
     exchange = bodies.small()
-    load = one_client(100, seconds=0.8)(bench)
-    meters = {name: Meter() for name in ("off", *BACKENDS)}
+    load = one_client(100, seconds=0.6)(bench)
     async with contextlib.AsyncExitStack() as stack:
-        sides = []
-        for name, meter in meters.items():
-            endpoint = stack.enter_context(BACKENDS[name]()) if name in BACKENDS else None
+        turns = []
+        for name in (*OFF, "well", *FAULTS):
+            backend = stack.enter_context(contextlib.ExitStack())
+            endpoint = None if name in OFF else backend.enter_context(receiver(name))
             folder = stack.enter_context(bench.folder())
-            app = captured(exchange, folder, endpoint)
+            app = captured(exchange, folder, endpoint, queue_bytes=QUEUE_BYTES)
             stack.push_async_callback(app.aclose)
             await stack.enter_async_context(lifespan(app))
             await Client(exchange, "warm-up").call(app)
-            sides.append((app, folder, meter))
+            turns.append(_Turn(name, app, folder, endpoint, backend))
         gc.collect()
         gc.freeze()  # as in `scenarios.compare`
         for number in range(ROUNDS):
-            for app, folder, meter in sides if number % 2 else reversed(sides):
-                async with meter.phase() as phase:
-                    await load(app, exchange, f"faults-{number}", phase.latencies)
-                captured_lines(folder, f"faults-{number}", len(phase.latencies))
+            for turn in turns if number % 2 else reversed(turns):
+                async with turn.meter.phase() as phase:
+                    await load(turn.app, exchange, f"faults-{number}", phase.latencies)
+                turn.look_at_the_queue()
+                captured_lines(turn.folder, f"faults-{number}", len(phase.latencies))
         gc.unfreeze()
-    off = meters["off"].side()
-    checks, notes = [], [f"mirror off: p50 {off.p50_ms:.2f} ms, p99 {off.p99_ms:.2f} ms"]
-    for name in BACKENDS:
-        side = meters[name].side()
-        more = 100 * (side.p50_ms / off.p50_ms - 1)
-        checks.append(Check("mirror-faults", f"p50 above that without, {name}", more, MORE_PERCENT, "%"))
-        notes.append(f"backend {name}: p50 {side.p50_ms:.2f} ms, p99 {side.p99_ms:.2f} ms")
-    return Outcome(checks=tuple(checks), notes=tuple(notes))
+        off = [phase for turn in turns if turn.name in OFF for phase in turn.meter.phases]
+        recovered = [turn for turn in turns if turn.name in FAULTS]
+        sent = [mirror_of(turn.app).sent for turn in recovered]
+        await asyncio.gather(*(_recover(turn, exchange) for turn in recovered))
+        checks = [check for turn in turns if turn.name not in OFF for check in _latency_checks(turn, off)]
+        checks += [check for turn, before in zip(recovered, sent, strict=True) for check in _span_checks(turn, before)]
+        return Outcome(checks=tuple(checks), notes=tuple(_note(turn) for turn in turns))
+
+
+async def _recover(turn: _Turn, exchange: Exchange) -> None:
+    """The backend is well from now on, and some calls later it has all that was not shed."""
+    turn.backend.close()
+    turn.backend.enter_context(receiver(port=urlsplit(turn.endpoint or "").port or 0))
+    for _ in range(CALLS_WHEN_WELL):
+        await Client(exchange, "when-well").call(turn.app)
+        turn.look_at_the_queue()
+    captured_lines(turn.folder, "when-well", CALLS_WHEN_WELL)
+    await asyncio.get_running_loop().run_in_executor(None, mirror_of(turn.app).flush, SECONDS_TO_RECOVER)
+
+
+def _latency_checks(turn: _Turn, off: Sequence[Phase]) -> Iterator[Check]:
+    for percent, least in NOISE_PERCENT.items():
+        without = [percentile(phase.latencies, percent) for phase in off]
+        middle = statistics.median(without)
+        more = statistics.median(percentile(phase.latencies, percent) for phase in turn.meter.phases) / middle - 1
+        noise = max(least, 100 * (percentile(without, 75) / middle - 1))
+        yield Check("mirror-faults", f"{turn.name}: p{percent} above that without a mirror", 100 * more, noise, "%")
+
+
+def _span_checks(turn: _Turn, sent_before: int) -> Iterator[Check]:
+    mirror = mirror_of(turn.app)
+    calls = turn.calls + 1 + CALLS_WHEN_WELL
+    unaccounted = abs(calls - mirror.sent - mirror.shed["spans"])
+    yield Check("mirror-faults", f"{turn.name}: spans neither sent nor counted as shed", unaccounted, 0, "")
+    queued = turn.most_queued / 1000
+    yield Check("mirror-faults", f"{turn.name}: most that waited", queued, QUEUE_BYTES / 1000, "KB")
+    after = mirror.sent - sent_before
+    yield Check("mirror-faults", f"{turn.name}: sent once it was well", after, CALLS_WHEN_WELL, "spans", True)
+
+
+def _note(turn: _Turn) -> str:
+    side = turn.meter.side()
+    spans = ""
+    if turn.endpoint is not None:
+        mirror = mirror_of(turn.app)
+        spans = f"; {mirror.sent:,} spans sent in the end, {mirror.shed['spans']:,} shed"
+    return f"mirror {turn.name}: p50 {side.p50_ms:.2f} ms, p99 {side.p99_ms:.2f} ms of {side.calls:,} calls{spans}"

@@ -56,7 +56,7 @@ async def run(bench: Bench, name: str) -> Outcome:
                     await _sent(on)
             gc.unfreeze()
         calls = sum(len(phase.latencies) for phase in on_meter.phases) + 1
-        if (sent := _mirror(on).sent) != calls:
+        if (sent := mirror_of(on).sent) != calls:
             raise MissingSpansError(f"{calls} calls, {sent} spans")
         await off.aclose()
         await on.aclose()
@@ -66,8 +66,11 @@ async def run(bench: Bench, name: str) -> Outcome:
     )
 
 
-def captured(exchange: Exchange, folder: Path, endpoint: str | None) -> CaptureMiddleware:
-    """The toy model with capture, its spans sent to this URL or not at all."""
+def captured(
+    exchange: Exchange, folder: Path, endpoint: str | None, *, queue_bytes: int | None = None
+) -> CaptureMiddleware:
+    """The toy model with capture, its spans sent to this URL or not at all; what waits is bounded as always, or so."""
+    bound = {} if queue_bytes is None else {"mirror_queue_bytes": queue_bytes}
     destinations = None if endpoint is None else [{"endpoint": endpoint}]
     return CaptureMiddleware(
         ToyModel(exchange),
@@ -76,11 +79,13 @@ def captured(exchange: Exchange, folder: Path, endpoint: str | None) -> CaptureM
             model_call_capture_dir=folder,
             mirror=endpoint is not None,
             mirror_destinations=destinations,
+            **bound,
         ),
     )
 
 
-def _mirror(app: CaptureMiddleware) -> Mirror:
+def mirror_of(app: CaptureMiddleware) -> Mirror:
+    """Of an application that has one."""
     pipeline = app._pipeline
     assert pipeline is not None
     assert pipeline._mirroring is not None
@@ -89,7 +94,7 @@ def _mirror(app: CaptureMiddleware) -> Mirror:
 
 async def _sent(app: CaptureMiddleware) -> None:
     """What is left of one turn must not cost the next."""
-    await asyncio.get_running_loop().run_in_executor(None, _mirror(app).flush, 10.0)
+    await asyncio.get_running_loop().run_in_executor(None, mirror_of(app).flush, 10.0)
 
 
 def _checks(name: str, off: Meter, on: Meter) -> Iterator[Check]:

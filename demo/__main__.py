@@ -7,10 +7,11 @@ import asyncio
 import sys
 from pathlib import Path
 
+from demo.child import ChildError
 from demo.collecting import CollectError, collect
 from demo.report import pretty, rollout_lines, shortfalls
 from demo.rollouts import ROLLOUTS, run_all
-from demo.server import APP, ServerError, serving
+from demo.server import APP, serving
 from demo.traces import OTLP_PORT, destination, trace_address
 from otel_gym.trace_ids import RUN_ID_FILE, run_id_of
 from otel_gym_jsonl import CaptureStore
@@ -40,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
                 print(f"  {rollout.id}  {rollout.title:<40} {end}")
             print("\nA team of agents behind a server of its own, whose rollouts are collected:\n")
             collected = collect(url, out, variables)
-    except (ServerError, CollectError) as exc:
+    except (ChildError, CollectError) as exc:
         print(exc, file=sys.stderr)
         return 1
 

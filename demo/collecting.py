@@ -30,7 +30,7 @@ def collect(model_server: str, out: Path, variables: Mapping[str, str]) -> dict[
         variables: that switch capture on.
 
     Raises:
-        ServerError: the agent's server did not come up.
+        ChildError: the agent's server did not come up.
         CollectError: the rollout has no result, or something of it was not captured.
     """
     tasks, rollouts = out / "tasks.jsonl", out / "rollouts.jsonl"

@@ -7,18 +7,15 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from demo.child import stop, wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 APP = "examples.model_server:app"
 SECONDS_TO_START = 20.0
 SECONDS_TO_STOP = 10.0
-
-
-class ServerError(RuntimeError):
-    """The server did not come up; the message holds the end of its log."""
 
 
 @contextlib.contextmanager
@@ -31,7 +28,7 @@ def serving(log: Path, variables: Mapping[str, str], app: str = APP) -> Iterator
         app: which application.
 
     Raises:
-        ServerError: it ended, or did not listen in time.
+        ChildError: it ended, or did not listen in time.
     """
     port = _free_port()
     ours = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_GYM_")}
@@ -45,11 +42,16 @@ def serving(log: Path, variables: Mapping[str, str], app: str = APP) -> Iterator
             stdout=output,
             stderr=subprocess.STDOUT,
         )
+
+    def listens() -> bool:
+        with socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+
     try:
-        _wait_until_it_listens(child, port, log)
+        wait_until(listens, child, log, SECONDS_TO_START)
         yield f"http://127.0.0.1:{port}"
     finally:
-        _stop(child)
+        stop(child, SECONDS_TO_STOP)
 
 
 def _free_port() -> int:
@@ -57,25 +59,3 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def _wait_until_it_listens(child: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    give_up = time.monotonic() + SECONDS_TO_START
-    while time.monotonic() < give_up:
-        if child.poll() is not None:
-            break
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-            return
-        time.sleep(0.05)
-    state = "is silent" if child.returncode is None else f"ended with exit code {child.returncode}"
-    tail = "\n".join(log.read_text(errors="replace").splitlines()[-12:])
-    raise ServerError(f"the server {state}; the end of {log}:\n{tail}")
-
-
-def _stop(child: subprocess.Popen[bytes]) -> None:
-    child.terminate()
-    try:
-        child.wait(SECONDS_TO_STOP)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()

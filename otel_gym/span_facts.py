@@ -41,7 +41,8 @@ FIRST: Final[tuple[str, ...]] = (
 _ROLLOUT: Final = re.compile(r"([0-9]{1,18})-([0-9]{1,18})(?:-a([0-9]{1,18}))?")
 # Modules that only the servers themselves load, and what the conventions, or the server's own spans, call them.
 _SERVERS: Final = {
-    "vllm.entrypoints.openai.api_server": "vllm",
+    "vllm.entrypoints.launchers.api_server.entry": "vllm",
+    "vllm.entrypoints.openai.api_server": "vllm",  # of older releases
     "sglang.srt.entrypoints.http_server": "sglang",
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,6 +15,20 @@ settings.load_profile("house")
 # The user's own settings decide nothing here, nor in the servers that tests start.
 for _name in [name for name in os.environ if name.startswith(("OTEL_", "NO_COLOR", "FORCE_COLOR"))]:
     del os.environ[_name]
+
+
+@pytest.fixture
+def limits_read_anew() -> Iterator[None]:
+    """For a test whose variables limit spans, as a process reads them once: before it, and after they are gone.
+
+    To be named in `usefixtures`, so that it is there before `monkeypatch`.
+    """
+    from otel_gym_otlp.limits import standard_limits
+
+    standard_limits.cache_clear()
+    yield
+    standard_limits.cache_clear()
+
 
 _ALL_MUST_RUN = os.environ.get("CI") == "true"
 _MISSING = "skipped, but with CI=true everything must be there: install what is missing, or mark the test platform_only"

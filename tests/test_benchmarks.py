@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -9,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import bodies
+from benchmarks import backend_faults, bodies
 from benchmarks.__main__ import RUNS, main
-from benchmarks.bench import Check, MissingRecordsError, captured_lines
+from benchmarks.bench import Bench, Check, MissingRecordsError, captured_lines
 from benchmarks.disk import append
 from benchmarks.exchange import Exchange
 from benchmarks.meters import percentile
@@ -35,6 +36,13 @@ def test_the_bench_runs_every_scenario_and_writes_its_figures(tmp_path: Path) ->
     assert list(RUNS) == list(outcomes)
     assert [] == [name for name, outcome in outcomes.items() if not outcome["checks"] and not outcome["notes"]]
     assert [] == list((tmp_path / "disk").iterdir())
+
+
+@pytest.mark.servers
+def test_spans_to_backends_at_fault_are_accounted_for_to_the_last(tmp_path: Path) -> None:
+    outcome = asyncio.run(backend_faults.run(Bench(tmp_path, 0.02)))
+    exact = [check for check in outcome.checks if check.unit != "%"]
+    assert (18, []) == (len(exact), [check for check in exact if not check.ok])
 
 
 def test_only_what_is_named_is_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -83,6 +83,7 @@ async def test_every_name_of_the_table_is_emitted_and_no_other(
     assert [] == [span for span in mirrored.spans(3) if len(span.attributes) > 128]
 
 
+@pytest.mark.usefixtures("limits_read_anew")
 @pytest.mark.parametrize("limit", [None, "20"])
 async def test_ids_usage_finish_reasons_and_session_come_before_content_in_any_limit(
     tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, limit: str | None
@@ -91,8 +92,6 @@ async def test_ids_usage_finish_reasons_and_session_come_before_content_in_any_l
     monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "SPAN_ONLY")
     if limit is not None:
         monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", limit)
-        monkeypatch.setattr("otel_gym_otlp.limits.standard_limits", lambda: (20, None))
-        monkeypatch.setattr("otel_gym_otlp.otlp_sender.standard_limits", lambda: (20, None))
     messages = [{"role": "user", "content": f"question {number}"} for number in range(200)]
     mirrored = Mirrored(tmp_path, receiver, model_server_name="policy")
     body = json.dumps({**RICH, "stream": False, "messages": messages}).encode()
@@ -191,7 +190,12 @@ def test_indices_are_said_only_where_the_id_says_them(rollout_id: str, expected:
 
 @pytest.mark.parametrize(
     ("module", "expected"),
-    [("vllm.entrypoints.openai.api_server", "vllm"), ("sglang.srt.entrypoints.http_server", "sglang"), (None, None)],
+    [
+        ("vllm.entrypoints.launchers.api_server.entry", "vllm"),
+        ("vllm.entrypoints.openai.api_server", "vllm"),
+        ("sglang.srt.entrypoints.http_server", "sglang"),
+        (None, None),
+    ],
 )
 def test_a_known_server_is_known_by_what_it_has_loaded(
     module: str | None, expected: str | None, monkeypatch: pytest.MonkeyPatch

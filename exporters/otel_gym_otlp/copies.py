@@ -52,7 +52,7 @@ class LightSpan:
 
     def __init__(self, span: ReadableSpan, context: SpanContext, attributes: dict[str, Any]) -> None:
         self.name: str = span.name
-        self.context = context
+        self.context = _ids(context)
         self.parent: SpanContext | None = span.parent
         self.kind: SpanKind = span.kind
         self.start_ns: int = span.start_time or 0
@@ -61,7 +61,7 @@ class LightSpan:
         self.attributes = attributes
         links, events = span.links, span.events
         self.links: tuple[tuple[SpanContext, Mapping[str, Any]], ...] = (
-            tuple((link.context, link.attributes or {}) for link in links) if links else ()
+            tuple((_ids(link.context), link.attributes or {}) for link in links) if links else ()
         )
         self.events: list[Event] = [_light_event(event) for event in events] if events else []
         status = span.status
@@ -74,6 +74,13 @@ class LightSpan:
             self.size += sum(size(event[2]) + ATTRIBUTE_BYTES for event in self.events)
         if links:
             self.size += sum(size(link[1]) + ATTRIBUTE_BYTES for link in self.links)
+
+
+def _ids(context: SpanContext) -> SpanContext:
+    """Without the trace state: what a caller's vendors say to each other is a header's text, and may be anything."""
+    if not context.trace_state:
+        return context
+    return SpanContext(context.trace_id, context.span_id, context.is_remote, context.trace_flags)
 
 
 def _light_event(event: SdkEvent) -> Event:

@@ -136,6 +136,10 @@ class Automatic:
     def send(self, packed: Sequence[Any]) -> Outcome:
         return self._chosen().send(packed)
 
+    def flush(self) -> None:
+        if self._now is not None:
+            self._now.flush()
+
     def _chosen(self) -> Sender:
         if self._now is None:
             raise LookupError("no way was chosen")

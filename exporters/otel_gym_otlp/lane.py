@@ -71,6 +71,7 @@ class Lane:
         self._idle = False
         self._closing = False
         self._hurried = 0
+        self._unflushed = False  # the sender has taken spans, and may keep them
         self._since = 0.0  # when the oldest that waits came
         self._refusals = 0
         self._pace = Pace()
@@ -107,9 +108,9 @@ class Lane:
             self._wake.notify()
 
     def wait_until_empty(self, timeout: float) -> bool:
-        """Returns whether everything is sent, or lost."""
+        """Returns whether everything is sent, or lost. Somebody hurries meanwhile."""
         with self._lock:
-            return self._empty.wait_for(lambda: not self.queue.spans, timeout)
+            return self._empty.wait_for(lambda: not self.queue.spans and not self._unflushed, timeout)
 
     def tell(self) -> None:
         """Log what was not said yet, before its time: the process may end without another word."""
@@ -159,6 +160,9 @@ class Lane:
     def _next(self) -> list[Entry] | None:
         """Wait for the next entries to send; None when the thread shall end."""
         while True:
+            if self._unflushed and self._hurried and not self.queue.spans:
+                self._sender.flush()
+                self._unflushed = False
             with self._lock:
                 if not self.queue.spans:
                     self._empty.notify_all()
@@ -189,6 +193,7 @@ class Lane:
             self._sender.close()
         finally:
             self._lock.acquire()
+            self._unflushed = False
         if self._closing:
             self._thread = None
         return self._closing
@@ -262,6 +267,7 @@ class Lane:
         with self._lock:
             for entry, _, _ in piece:
                 self.queue.settle(entry)
+            self._unflushed = True
             self.sent += len(piece) - outcome.rejected
             if outcome.rejected:
                 self.queue.shed["spans"] += outcome.rejected

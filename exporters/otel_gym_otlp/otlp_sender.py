@@ -117,6 +117,9 @@ class OtlpSender:
             envelope = self._envelopes[scope] = wire.Envelope(self._resource, scope)
         return envelope
 
+    def flush(self) -> None:
+        pass
+
     def abandon(self) -> None:
         if self._exporter is not None:
             _of_parents.append(self._exporter)

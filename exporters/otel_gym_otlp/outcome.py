@@ -72,6 +72,10 @@ class Sender(Protocol):
         """Send these in one request. Never raises."""
         ...
 
+    def flush(self) -> None:
+        """Have what was taken sent on now, where somebody behind this one keeps it for a while. Never raises."""
+        ...
+
     def abandon(self) -> None:
         """In a forked child: forget connections, which are the parent's, without closing them."""
         ...

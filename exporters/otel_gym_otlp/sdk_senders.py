@@ -96,6 +96,14 @@ class ProviderSender:
             processor.force_flush(_FLUSH_MILLISECONDS)
         return SENT
 
+    def flush(self) -> None:
+        provider = global_provider()
+        if provider is not None:
+            try:
+                provider._active_span_processor.force_flush(_FLUSH_MILLISECONDS)
+            except Exception as exc:  # noqa: BLE001  a processor of somebody's
+                logger.debug("otel-gym: a span processor raised: %s", type(exc).__name__)
+
     def abandon(self) -> None:
         pass
 
@@ -159,6 +167,9 @@ class ExporterSender:
         except Exception as exc:  # noqa: BLE001  of somebody's exporter
             return Outcome(Fate.UNCERTAIN, f"{type(exc).__name__} in the exporter")
         return SENT if result is SpanExportResult.SUCCESS else Outcome(Fate.UNCERTAIN, "the exporter failed")
+
+    def flush(self) -> None:
+        pass
 
     def abandon(self) -> None:
         self._exporter = None

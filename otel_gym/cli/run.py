@@ -145,20 +145,23 @@ def _announcement(settings: Settings) -> str:
 
 
 def _spans(settings: Settings) -> str:
+    messages_wanted = otlp_environment.content_wanted()
     if settings.mirror is False or otlp_environment.sdk_disabled():
-        return "no spans anywhere"
+        return "no spans anywhere" + (", and so no messages" if messages_wanted else "")
     entries = settings.mirror_destinations
     if entries is not None:
         names = [_without_password(entry.endpoint) for entry in entries]
-        content = [otlp_environment.content_wanted() if entry.content is None else entry.content for entry in entries]
+        content = [messages_wanted if entry.content is None else entry.content for entry in entries]
     else:
         protocol = otlp_environment.protocol()
         exporters = otlp_environment.trace_exporters() or (["otlp"] if settings.mirror else [])
         endpoint = _without_password(otlp_environment.endpoint(protocol))
         names = [endpoint if name == "otlp" else name for name in exporters]
-        content = [otlp_environment.content_wanted()] * len(names)
+        content = [messages_wanted] * len(names)
     if not names:
-        return "no spans but to a tracer provider of the server's own"
+        return "no spans but to a tracer provider of the server's own" + (
+            ", nor messages: name an --endpoint to send them to" if messages_wanted else ""
+        )
     ways = [
         f"{name} {'with' if with_content else 'without'} messages"
         for name, with_content in zip(names, content, strict=True)

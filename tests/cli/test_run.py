@@ -113,8 +113,14 @@ def test_capture_is_on_in_each_python_that_it_starts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "variables", "spans"),
     [
-        ([], {}, "no spans but to a tracer provider of the server's own"),
-        ([], {"OTEL_GYM_MIRROR": "false", "OTEL_TRACES_EXPORTER": "otlp"}, "no spans anywhere"),
+        ([], {}, "no spans but to a tracer provider of the server's own; "),
+        (
+            ["--content", "on"],
+            {},
+            "no spans but to a tracer provider of the server's own, nor messages: name an --endpoint to send them to; ",
+        ),
+        ([], {"OTEL_GYM_MIRROR": "false", "OTEL_TRACES_EXPORTER": "otlp"}, "no spans anywhere; "),
+        (["--content", "on"], {"OTEL_GYM_MIRROR": "false"}, "no spans anywhere, and so no messages; "),
         ([], {"OTEL_SDK_DISABLED": "true", "OTEL_TRACES_EXPORTER": "otlp"}, "no spans anywhere"),
         (["--endpoint", "http://u:p@h:4318"], {}, "their spans to http://h:4318 without messages"),
         (["--endpoint", "https://h", "--content", "on"], {}, "their spans to https://h with messages"),

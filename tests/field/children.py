@@ -16,10 +16,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from otel_gym.testing import ScriptedModel, answer
-from tests.field.capture import Capture
+from otel_gym.testing import Application, Exchange, ScriptedModel, answer
+from tests.field.capture import PATHS, Capture
 
 SMALL, LARGE = b'{"model":"m"}', b'{"model":"m","input":"%s"}' % (b"x" * 9000)
+
+
+APPLICATIONS: list[Application] = []
+"""Held to the end of the process, as servers hold theirs."""
 
 
 class Errors(logging.Handler):
@@ -35,7 +39,12 @@ class Errors(logging.Handler):
 
 async def call(capture: Capture, body: bytes) -> bool:
     """One call; whether its client got the model's bytes."""
-    async with capture.call(ScriptedModel.of(answer("chat", "hello")), body=body) as exchange:
+    return await call_of(capture.app(ScriptedModel.of(answer("chat", "hello"))), body)
+
+
+async def call_of(app: Application, body: bytes = SMALL) -> bool:
+    """The same of an application that is there already."""
+    async with Exchange(app, f"/ng-rollout/0-0{PATHS['chat']}", body) as exchange:
         await exchange.rest()
     return json.dumps(answer("chat", "hello")).encode() == exchange.body
 
@@ -97,14 +106,16 @@ def small_file_system(directory: Path) -> dict[str, Any]:
 
 
 def forks(directory: Path) -> dict[str, Any]:
-    """The parent serves one call and forks twice; each child serves one and exits like any program."""
+    """The parent makes the application, serves one call and forks twice; each child serves one, and exits in order."""
     capture = Capture(directory)
-    served = [asyncio.run(call(capture, SMALL))]
+    app = capture.app(ScriptedModel.of(answer("chat", "hello")))
+    APPLICATIONS.append(app)
+    served = [asyncio.run(call_of(app))]
     children = []
     for _ in range(2):
         child = os.fork()
         if child == 0:
-            sys.exit(0 if asyncio.run(call(capture, SMALL)) else 1)
+            sys.exit(0 if asyncio.run(call_of(app)) else 1)
         children.append(child)
     served += [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0 for child in children]
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -147,12 +148,47 @@ def test_a_processor_that_raises_costs_nobody_anything(provider: TracerProvider)
         def on_end(self, span: ReadableSpan) -> None:
             raise RuntimeError("broken")
 
+        def force_flush(self, timeout_millis: int = 30000) -> bool:
+            raise RuntimeError("broken")
+
     provider.add_span_processor(Broken())
     mirror = Mirror()
     for call in "ab":
         mirror.offer(ended(call), RECEIPT)
     assert mirror.close(10)
     assert {} == dict(mirror.shed)
+
+
+def test_what_a_batch_processor_keeps_is_sent_at_the_end_since_a_signal_lets_nothing_run_after_it(
+    provider: TracerProvider,
+) -> None:
+    exporter = InMemorySpanExporter()
+    provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=60_000))
+    mirror = Mirror()
+    mirror.offer(ended("1"), RECEIPT)
+    assert mirror.flush(10)
+    assert ["1"] == ids(exporter)
+    provider.shutdown()
+
+
+def test_a_processor_that_never_gets_rid_of_its_spans_holds_nobody_up_for_longer_than_said(
+    provider: TracerProvider,
+) -> None:
+    hanging, ended_at_last = threading.Event(), threading.Event()
+
+    class Hanging(SpanProcessor):
+        def force_flush(self, timeout_millis: int = 30000) -> bool:
+            hanging.set()
+            return ended_at_last.wait(60)
+
+    provider.add_span_processor(Hanging())
+    mirror = Mirror(flush_at_exit_s=0)
+    mirror.offer(ended("1"), RECEIPT)
+    assert not mirror.flush(0.5)
+    assert hanging.is_set()
+    assert (1, {}) == (mirror.sent, dict(mirror.shed))
+    ended_at_last.set()
+    assert mirror.close(10)
 
 
 def test_a_provider_behind_another_one_is_found(provider: TracerProvider, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace import SpanLimits
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
+from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, TraceFlags, TraceState
 
 from otel_gym_otlp import Destination, Mirror, Receipt
 from otel_gym_otlp import attributes as names
 from otel_gym_otlp.copies import light_copy
-from otel_gym_otlp.limits import of_limits, standard_limits
+from otel_gym_otlp.limits import of_limits
 from tests.otlp.spans import RECEIPT, call_ids, ended, ended_with, message
 from tests.services.receiver import Protocol, Receiver, http_receiver, plain, receiver_running
 
@@ -281,21 +283,18 @@ def test_one_span_that_cannot_be_encoded_never_costs_its_neighbours(receiver: Re
 # ---------------------------------------------------------------------- limits
 
 
+@pytest.mark.usefixtures("limits_read_anew")
 def test_limits_of_the_user_keep_scalars_and_let_content_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
     attributes = {names.INPUT_MESSAGES: message("x" * 50), **{f"a{n}": "y" * 50 for n in range(200)}}
-    standard_limits.cache_clear()
     monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "20")
     monkeypatch.setenv("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "10")
-    try:
-        with http_receiver() as receiver:
-            mirror = Mirror([to(receiver, content=True)])
-            mirror.offer(ended_with(attributes), RECEIPT)
-            sent_by(mirror)
-            sent = only(receiver)
-        assert [*RECORD, "gen_ai.operation.name", "gen_ai.request.model", "otel_gym.model_call.id"] == list(sent)[:7]
-        assert (20, "y" * 10, False) == (len(sent), sent["a0"], names.INPUT_MESSAGES in sent)
-    finally:
-        standard_limits.cache_clear()
+    with http_receiver() as receiver:
+        mirror = Mirror([to(receiver, content=True)])
+        mirror.offer(ended_with(attributes), RECEIPT)
+        sent_by(mirror)
+        sent = only(receiver)
+    assert [*RECORD, "gen_ai.operation.name", "gen_ai.request.model", "otel_gym.model_call.id"] == list(sent)[:7]
+    assert (20, "y" * 10, False) == (len(sent), sent["a0"], names.INPUT_MESSAGES in sent)
 
 
 RECORD = (names.RECORD_DURABLE, names.RECORD_FILE, names.RECORD_BYTES, names.RECORD_SHA256)
@@ -304,6 +303,18 @@ RECORD = (names.RECORD_DURABLE, names.RECORD_FILE, names.RECORD_BYTES, names.REC
 def test_a_span_never_has_more_than_128_attributes() -> None:
     assert (128, None) == of_limits(SpanLimits(max_span_attributes=1000))
     assert (128, None) == of_limits(SpanLimits(max_span_attributes=SpanLimits.UNSET))
+
+
+def test_the_copy_holds_ids_of_spans_and_nothing_of_what_vendors_say_in_their_trace_state() -> None:
+    said = TraceState([("vendor", "anything")])
+    caller = SpanContext(1, 2, True, TraceFlags(1), said)
+    context = trace.set_span_in_context(NonRecordingSpan(caller))
+    with TracerProvider(shutdown_on_exit=False).get_tracer("t").start_span("s", context, links=[Link(caller)]) as span:
+        assert isinstance(span, ReadableSpan)
+        assert said == span.get_span_context().trace_state
+        copy, _ = light_copy(span, RECEIPT)
+    assert [1, 1] == [copy.context.trace_id, copy.links[0][0].trace_id]
+    assert [{}, {}] == [dict(copy.context.trace_state), dict(copy.links[0][0].trace_state)]
 
 
 def test_the_copy_holds_nothing_of_the_evidence_and_knows_its_size() -> None:
@@ -359,38 +370,6 @@ def test_a_missing_exporter_is_one_line_with_the_command_that_installs_it(
     (line,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
     assert "pip install 'otel-gym[otlp]'" in line
     assert not mirror.wanted()
-
-
-CONSOLE = """
-import os
-os.environ["OTEL_TRACES_EXPORTER"] = "console"
-from otel_gym_otlp import Mirror
-from tests.otlp.spans import RECEIPT, ended
-mirror = Mirror()
-mirror.offer(ended("42"), RECEIPT)
-"""
-
-
-def test_the_console_gets_spans_too_and_what_waits_at_the_end_of_a_process_goes() -> None:
-    printed = json.loads(subprocess.run([sys.executable, "-c", CONSOLE], check=True, capture_output=True).stdout)
-    assert ("chat m", "42", True) == (
-        printed["name"],
-        printed["attributes"]["otel_gym.model_call.id"],
-        printed["attributes"][names.RECORD_DURABLE],
-    )
-
-
-def test_an_exporter_that_nobody_knows_is_said_and_harmless(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    with http_receiver() as receiver:
-        monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp,carrier_pigeon")
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", receiver.endpoint + "/v1/traces")
-        mirror = Mirror()
-        mirror.offer(ended("1"), RECEIPT)
-        sent_by(mirror)
-        assert ["1"] == call_ids(receiver.spans)
-    assert "carrier_pigeon" in caplog.text
 
 
 def test_importing_the_mirror_loads_no_exporter() -> None:

@@ -1,7 +1,7 @@
 """Import SGLang as its server does, with its API key, and make one keyless call: run by the Python that has SGLang.
 
-Prints, as JSON, whether the plugin was found, and the status of the call under a rollout's prefix. Nothing is served:
-its engine wants a GPU.
+Prints, as JSON, whether the plugin was found, the status of the call under a rollout's prefix, and the provider that
+its span would name. Nothing is served: its engine wants a GPU.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def main() -> None:
     from sglang.srt.utils.auth import add_api_key_middleware
 
     add_api_key_middleware(app, api_key="secret", admin_api_key=None)
-    print(json.dumps({"found": found, "status": asyncio.run(keyless(app))}))
+    from otel_gym.span_facts import server_at_work
+
+    print(json.dumps({"found": found, "status": asyncio.run(keyless(app)), "provider": server_at_work()}))
 
 
 if __name__ == "__main__":

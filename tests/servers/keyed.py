@@ -76,4 +76,8 @@ _instrumented(with_starlette)
 if __name__ == "__main__":
     import uvicorn
 
-    uvicorn.run({"fastapi": with_fastapi, "starlette": with_starlette}[sys.argv[1]], port=int(sys.argv[2]))
+    framework, port, *workers = sys.argv[1:]
+    if workers:  # in processes of their own, each of which imports this module
+        uvicorn.run(f"tests.servers.keyed:with_{framework}", port=int(port), workers=int(workers[0]))
+    else:
+        uvicorn.run({"fastapi": with_fastapi, "starlette": with_starlette}[framework], port=int(port))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from demo.child import stop
 from otel_gym_jsonl import CaptureStore
 from tests.ports import free_port
 
@@ -47,12 +48,7 @@ def running(
     try:
         yield child
     finally:
-        child.terminate()
-        try:
-            child.wait(SECONDS_TO_STOP)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
+        stop(child, SECONDS_TO_STOP)
         if child.stdout is not None:
             child.stdout.close()
 

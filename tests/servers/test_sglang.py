@@ -28,6 +28,6 @@ def test_its_plugin_captures_outside_its_authentication(tmp_path: Path) -> None:
         timeout=280,
     )
     assert 0 == done.returncode, done.stderr
-    assert {"found": True, "status": 401} == json.loads(done.stdout.splitlines()[-1])
+    assert {"found": True, "status": 401, "provider": "sglang"} == json.loads(done.stdout.splitlines()[-1])
     [record] = CaptureStore(tmp_path).read("0-0")
     assert (401, "auth") == (record["status_code"], record["error_category"])

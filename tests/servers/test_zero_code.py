@@ -6,10 +6,10 @@ application knows, and leaves one record.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,26 +18,32 @@ from otel_gym.testing import answer
 from otel_gym_jsonl import CaptureStore
 from tests.ports import free_port
 from tests.servers.keyed import CHAT, KEY
-from tests.servers.processes import ROOT, environment, listening, running, wait_until
+from tests.servers.processes import ROOT, environment, listening
 from tests.servers.wire import exchange, request
+from tests.services.receiver import http_receiver, plain
 
 pytestmark = pytest.mark.servers
 
 SCRIPTS = Path(sys.executable).parent
-GUNICORN = ["gunicorn", "tests.servers.keyed:with_{framework}", "--bind", "127.0.0.1:{{port}}", "--no-control-socket"]
-GUNICORN += ["--worker-class", "uvicorn.workers.UvicornWorker"]
-UVICORN = ["uvicorn", "tests.servers.keyed:with_{framework}", "--port", "{{port}}"]
+TWO = ["--workers", "2"]
+KEYED = "tests.servers.keyed:with_{framework}"
+GUNICORN = ["gunicorn", KEYED, "--bind", "127.0.0.1:{{port}}", "--no-control-socket"]
+GUNICORN += ["--worker-class", "uvicorn.workers.UvicornWorker", *TWO]
+UVICORN = ["uvicorn", KEYED, "--port", "{{port}}"]
 SERVERS = {
     "uvicorn": UVICORN,
-    "uvicorn, 2 workers": [*UVICORN, "--workers", "2"],
-    "gunicorn": GUNICORN,
-    "gunicorn, preloaded": [*GUNICORN, "--preload"],
-    "hypercorn": ["hypercorn", "tests.servers.keyed:with_{framework}", "--bind", "127.0.0.1:{{port}}"],
-    "granian": ["granian", "--interface", "asgi", "tests.servers.keyed:with_{framework}", "--port", "{{port}}"],
+    "uvicorn, 2 workers": [*UVICORN, *TWO],
+    "gunicorn, 2 workers": GUNICORN,
+    "gunicorn, 2 workers, preloaded": [*GUNICORN, "--preload"],
+    "hypercorn, 2 workers": ["hypercorn", KEYED, "--bind", "127.0.0.1:{{port}}", *TWO],
+    "granian, 2 workers": ["granian", "--interface", "asgi", KEYED, "--port", "{{port}}", *TWO],
     "python -m": ["tests.servers.keyed", "{framework}", "{{port}}"],
+    "python -m, 2 workers": ["tests.servers.keyed", "{framework}", "{{port}}", "2"],
 }
+CALLS_AT_ONCE = 16
+ROUNDS = 40
 # What opentelemetry-instrument switches on beside ours; where it does not, the application does so in its code.
-CONTRIB = {"off": {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "asgi,fastapi,httpx"}, "on": {"CONTRIB": "on"}}
+CONTRIB = {"off": {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "asgi,fastapi,httpx,openai"}, "on": {"CONTRIB": "on"}}
 SILENT = {f"OTEL_{signal}_EXPORTER": "none" for signal in ("TRACES", "METRICS", "LOGS")}
 
 
@@ -47,6 +53,7 @@ def launcher(way: str, directory: Path) -> tuple[list[str], dict[str, str]]:
         return [sys.executable, "-m", "otel_gym", "run", "--capture-dir", str(directory), "--"], {}
     return [str(SCRIPTS / "opentelemetry-instrument"), "--"], {
         **SILENT,
+        "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "openai",  # imports the SDK of OpenAI into every process
         "OTEL_GYM_MODEL_CALL_CAPTURE_DIR": str(directory),
     }
 
@@ -76,11 +83,49 @@ def test_a_server_is_captured_outside_its_authentication(
                 f"x-path: {mounted}{CHAT}\r\n".encode() in head.lower() + b"\r\n",
             )
             assert mounted or 1 == len(CaptureStore(tmp_path / "captures").read(rollout_id))
+        if "2 workers" in server:
+            calls_in_two_processes(port, tmp_path / "captures")
     store = CaptureStore(tmp_path / "captures")
     log = (tmp_path / "server.log").read_text()
-    assert ["0-0", "keyless"] == sorted(store.rollout_ids())  # what is mounted elsewhere is no route of a model call
+    # What is mounted elsewhere is no route of a model call.
+    assert ["0-0", "keyless", *(["many"] if "2 workers" in server else [])] == sorted(store.rollout_ids())
     assert [(401, "auth")] * 2 == [(call["status_code"], call["error_category"]) for call in store.read("keyless")]
     assert ("Traceback" in log, log.count("otel-gym: capture is on")) == (False, int(way == "otel-gym run")), log
+
+
+def calls_in_two_processes(port: int, captures: Path) -> None:
+    """Calls of one rollout, until more than one process has served some, which the system decides: all are recorded."""
+    asked = [request(f"/ng-rollout/many{CHAT}", "plain", f"Authorization: {KEY}")]
+    pids: list[bytes] = []
+    with ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
+        for _ in range(ROUNDS):
+            for got in pool.map(lambda _: exchange(port, asked), range(CALLS_AT_ONCE)):
+                assert got.startswith(b"HTTP/1.1 200"), got
+                pids.append(got.lower().partition(b"x-pid: ")[2].partition(b"\r\n")[0])
+            records = CaptureStore(captures).read("many")
+            assert [200] * len(pids) == [record["status_code"] for record in records]
+            if len(set(pids)) > 1:
+                return
+    raise AssertionError(f"{len(pids)} calls were all served by one process")
+
+
+@pytest.mark.parametrize("way", ["opentelemetry-instrument", "otel-gym run"])
+@pytest.mark.parametrize("server", SERVERS)
+def test_each_call_has_its_span_when_the_server_has_ended(server: str, way: str, tmp_path: Path) -> None:
+    """Through the provider that the launcher set up, or by our own exporter: in worker processes too, each once."""
+    before, variables = launcher(way, tmp_path / "captures")
+    variables |= CONTRIB["off"] | {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
+    command = [part.format(framework="fastapi") for part in SERVERS[server]]
+    with http_receiver() as receiver:
+        variables["OTEL_EXPORTER_OTLP_ENDPOINT"] = receiver.endpoint
+        with listening(command, tmp_path / "server.log", variables, before) as port:
+            if "2 workers" in server:
+                calls_in_two_processes(port, tmp_path / "captures")
+            else:
+                exchange(port, [request(f"/ng-rollout/many{CHAT}", "plain", f"Authorization: {KEY}")])
+        told = [plain(span.attributes).get("otel_gym.model_call.id") for span in receiver.spans]
+    calls = [record["model_call_id"] for record in CaptureStore(tmp_path / "captures").read("many")]
+    assert sorted(calls) == sorted(call for call in told if call is not None)
 
 
 # ---- a setting that cannot be used
@@ -107,33 +152,4 @@ def test_a_setting_that_cannot_be_used_fails_the_start_of_the_server(server: str
         True,
         False,
     ), said
-    assert server not in ("uvicorn", "gunicorn", "python -m") or 1 == said.count("'relative'"), said
-
-
-# ---- beside OpenTelemetry's own instrumentation
-
-
-def test_the_span_of_fastapis_instrumentation_has_the_route_of_the_application(tmp_path: Path) -> None:
-    """It stands inside of us, where the prefix is gone; two launchers at once make one record."""
-    before, variables = launcher("opentelemetry-instrument", tmp_path / "captures")
-    before = [*launcher("otel-gym run", tmp_path / "captures")[0], *before]
-    variables |= {"OTEL_TRACES_EXPORTER": "console", "OTEL_BSP_SCHEDULE_DELAY": "50"}
-    command = [part.format(framework="fastapi") for part in SERVERS["uvicorn"]]
-    port = free_port()
-    with running([part.format(port=port) for part in command], tmp_path / "log", variables, before) as child:
-        wait_until(lambda: answers(port))
-        asked = request(f"/ng-rollout/0-0{CHAT}", "plain", f"Authorization: {KEY}")
-        assert exchange(port, [asked]).startswith(b"HTTP/1.1 200")
-        assert child.stdout is not None
-        seen = ""
-        while f'"http.route": "{CHAT}"' not in seen:
-            line = child.stdout.readline().decode()
-            assert line, seen
-            seen += line
-    assert 1 == len(CaptureStore(tmp_path / "captures").read("0-0"))
-
-
-def answers(port: int) -> bool:
-    with contextlib.suppress(OSError):
-        return exchange(port, [request("/nothing", "plain")]).startswith(b"HTTP/1.1 404")
-    return False
+    assert server not in ("uvicorn", "python -m") or 1 == said.count("'relative'"), said

@@ -6,16 +6,13 @@ import contextlib
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from demo.child import stop, wait_until
+
 SECONDS_TO_START = 120.0  # on a machine that builds something else
 SECONDS_TO_STOP = 10.0
-
-
-class ServiceError(RuntimeError):
-    """A service did not come up; the message holds the end of its log."""
 
 
 @contextlib.contextmanager
@@ -31,7 +28,7 @@ def running(
         variables: what its environment has beyond ours.
 
     Raises:
-        ServiceError: it ended, or was not ready in time.
+        ChildError: it ended, or was not ready in time.
     """
     # If this process is killed (a test that hangs ends so), the service goes with it.
     leash = ["setpriv", "--pdeathsig", "TERM", "--"] if shutil.which("setpriv") else []
@@ -44,28 +41,7 @@ def running(
             stderr=subprocess.STDOUT,
         )
     try:
-        _wait_until(ready, child, log)
+        wait_until(ready, child, log, SECONDS_TO_START)
         yield child.pid
     finally:
-        _stop(child)
-
-
-def _wait_until(ready: Callable[[], bool], child: subprocess.Popen[bytes], log: Path) -> None:
-    give_up = time.monotonic() + SECONDS_TO_START
-    while time.monotonic() < give_up and child.poll() is None:
-        with contextlib.suppress(OSError):
-            if ready():
-                return
-        time.sleep(0.05)
-    state = "is silent" if child.returncode is None else f"ended with exit code {child.returncode}"
-    tail = "\n".join(log.read_text(errors="replace").splitlines()[-12:])
-    raise ServiceError(f"{child.args!r} {state}; the end of {log}:\n{tail}")
-
-
-def _stop(child: subprocess.Popen[bytes]) -> None:
-    child.terminate()
-    try:
-        child.wait(SECONDS_TO_STOP)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
+        stop(child, SECONDS_TO_STOP)

@@ -112,6 +112,7 @@ def test_nothing_that_is_payload_leaves_with_content_off(
         variables = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint,
             "OTEL_EXPORTER_OTLP_PROTOCOL": receiver.exporter_protocol,
+            "OTEL_GYM_FOREIGN_TRACE": "link" if fault is None else "parent",
         }
         with captured_server(tmp_path, **variables) as server:
             sent = serve(server, marker, choice, CALLS)

@@ -180,6 +180,66 @@ def test_a_rollout_and_each_call_are_found_by_their_ids(
         assert trace == jaeger.find(SERVICE, {"otel_gym.model_call.id": record["model_call_id"]})
 
 
+# A parent and two sub-agents that run beside it, as each harness names them, and an SDK's second try.
+AGENTS: dict[str, list[dict[str, str]]] = {
+    "codex": [
+        {"session-id": "main", "thread-id": "main"},
+        {"session-id": "main", "thread-id": "t1", "x-codex-parent-thread-id": "main"},
+        {"session-id": "main", "thread-id": "t2", "x-codex-parent-thread-id": "main"},
+    ],
+    "claude code": [
+        {"x-claude-code-session-id": "main"},
+        {"x-claude-code-session-id": "main", "x-claude-code-agent-id": "a1"},
+        {"x-claude-code-session-id": "main", "x-claude-code-agent-id": "a2"},
+    ],
+    "opencode": [
+        {"x-session-id": "main"},
+        {"x-session-id": "s1", "x-parent-session-id": "main"},
+        {"x-session-id": "s2", "x-parent-session-id": "main"},
+    ],
+    "an sdk": [{"x-stainless-retry-count": "0"}, {"x-stainless-retry-count": "1"}, {"x-stainless-retry-count": "2"}],
+}
+SAID = {name: f"otel_gym.client.{name}" for name in ("session_id", "agent_id", "parent_id", "retry_count")}
+TOLD: dict[str, list[dict[str, Any]]] = {
+    "codex": [
+        {"session_id": "main", "agent_id": "main"},
+        {"session_id": "main", "agent_id": "t1", "parent_id": "main"},
+        {"session_id": "main", "agent_id": "t2", "parent_id": "main"},
+    ],
+    "claude code": [
+        {"session_id": "main"},
+        {"session_id": "main", "agent_id": "a1"},
+        {"session_id": "main", "agent_id": "a2"},
+    ],
+    "opencode": [
+        {"session_id": "main"},
+        {"session_id": "s1", "parent_id": "main"},
+        {"session_id": "s2", "parent_id": "main"},
+    ],
+    "an sdk": [{"retry_count": 0}, {"retry_count": 1}, {"retry_count": 2}],
+}
+
+
+@pytest.mark.parametrize("harness", AGENTS)
+def test_agents_beside_each_other_in_one_rollout_are_told_apart_by_what_they_say_of_themselves(
+    jaeger: Jaeger, server: CapturedServer, harness: str
+) -> None:
+    """Twice each, in turns: every call stands in the rollout's trace, and is found by what its agent said."""
+    rollout_id = f"agents-of-{harness.replace(' ', '-')}"
+    for headers in AGENTS[harness] * 2:
+        server.call(rollout_id, headers=headers)
+    found = {span.span_id: span for span in jaeger.wait_for(server.trace_id(rollout_id), 6)}
+    in_turn = [found[span_id(record)] for record in server.store.read(rollout_id)]
+    shown = [
+        {name: span.tags[attribute] for name, attribute in SAID.items() if attribute in span.tags} for span in in_turn
+    ]
+    assert TOLD[harness] * 2 == shown
+    for told in TOLD[harness]:
+        asked = {SAID[name]: str(value) for name, value in told.items()}
+        assert {server.trace_id(rollout_id)} == jaeger.find(SERVICE, {"nemo.gym.rollout.id": rollout_id, **asked})
+    assert set() == jaeger.find(SERVICE, {"nemo.gym.rollout.id": rollout_id, SAID["agent_id"]: "nobody"})
+
+
 def test_a_call_that_is_to_join_its_callers_trace_is_a_child_there(
     jaeger: Jaeger, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -18,10 +18,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, Tracer, format_span_id
 from opentelemetry.trace import format_trace_id as format_trace
 
+from demo.child import ChildError
 from tests.services.collector import Collector
 from tests.services.jaeger import Jaeger, attributes
 from tests.services.phoenix import Phoenix
-from tests.services.process import ServiceError, running
+from tests.services.process import running
 from tests.services.receiver import Fault, Protocol, plain, receiver_running
 
 pytestmark = pytest.mark.servers
@@ -180,7 +181,7 @@ def test_a_receiver_comes_back_where_it_was() -> None:
 def test_a_service_that_ends_at_once_tells_its_last_words(tmp_path: Path) -> None:
     command = ["sh", "-c", "echo no such setting; exit 3"]
     with (
-        pytest.raises(ServiceError, match=r"ended with exit code 3; (?s:.*)no such setting"),
+        pytest.raises(ChildError, match=r"ended with exit code 3; (?s:.*)no such setting"),
         running(command, log=tmp_path / "log", ready=lambda: False),
     ):
         pass
