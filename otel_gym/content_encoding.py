@@ -33,13 +33,20 @@ class EncodingError(OtelGymError, ValueError):
         self.guessed = guessed
 
 
+_HEADER = b"content-encoding"
+
 Stage = Callable[[bytes], Iterator[bytes]]
 """Takes the next encoded bytes, gives what they decode to in pieces of bounded size; raises EncodingError."""
 
 
 def encoding_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """What the `Content-Encoding` headers say together, "" without one."""
-    return ", ".join([bytes(value).decode("latin-1") for name, value in headers if name.lower() == b"content-encoding"])
+    values = [
+        bytes(value).decode("latin-1")
+        for name, value in headers
+        if len(name) == len(_HEADER) and name.lower() == _HEADER
+    ]
+    return ", ".join(values)
 
 
 class Decoder:

@@ -62,7 +62,12 @@ def find_route(scope: Mapping[str, Any]) -> Route | None:
         return None
     prefix, rollout_id, rest = match.groups()
     raw_path = scope.get("raw_path") or b""
-    return Route(rollout_id, root, prefix, rest, root + rest, _strip_raw(raw_path, root, prefix, rest))
+    inner = root + rest
+    if raw_path == path.encode("utf-8", "surrogatepass") and b"%" not in raw_path and rest.startswith("/"):
+        raw = inner.encode("utf-8", "surrogatepass")  # nothing is escaped, as in nearly every path
+    else:
+        raw = _strip_raw(raw_path, root, prefix, rest)
+    return Route(rollout_id, root, prefix, rest, inner, raw)
 
 
 def _strip_raw(raw_path: bytes, root: str, prefix: str, rest: str) -> bytes:

@@ -293,6 +293,8 @@ def _outcome(scope: Scope) -> Any:
     """The execution outcome as it is now, whatever becomes of it later; None where there is none, or none to be had."""
     try:
         state = scope.get("state")
+        if not state:
+            return None
         outcome = state.get(EXECUTION_OUTCOME) if isinstance(state, Mapping) else None
         return dict(outcome) if isinstance(outcome, Mapping) else outcome
     except Exception:
@@ -302,7 +304,10 @@ def _outcome(scope: Scope) -> Any:
 
 def _first(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> bytes:
     """Value of the first header of this name (lower case), empty without one."""
-    return next((bytes(value) for name, value in headers if name.lower() == wanted), b"")
+    for name, value in headers:
+        if len(name) == len(wanted) and name.lower() == wanted:
+            return bytes(value)
+    return b""
 
 
 _unfinished: set[asyncio.Task[None]] = set()

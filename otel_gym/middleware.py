@@ -24,6 +24,7 @@ from otel_gym.websockets import asks_for_websocket, refuse_websocket
 from otel_gym_jsonl.files import is_rollout_id
 
 DRAIN_SECONDS: Final = 10.0
+_SESSION_HEADER: Final = b"x-session-id"
 # Extensions by which an application hands over a file instead of its bytes: the record would have no body.
 _BODILESS = frozenset({"http.response.pathsend", "http.response.zerocopysend"})
 
@@ -193,13 +194,13 @@ def _below_root(scope: Scope, route: Route | None) -> str:
 
 
 def _read_headers(scope: Scope, call: Call) -> None:
-    sessions = set()
-    for name, value in scope.get("headers", ()):
-        lowered = name.lower()
-        if lowered == b"x-session-id":
-            sessions.add(bytes(value))
-    call.request.encoding = encoding_of(scope.get("headers", ()))
-    sessions.discard(b"")
+    headers = scope.get("headers", ())
+    call.request.encoding = encoding_of(headers)
+    sessions = {
+        bytes(value)
+        for name, value in headers
+        if len(name) == len(_SESSION_HEADER) and name.lower() == _SESSION_HEADER and value
+    }
     if len(sessions) == 1:
         call.client_session_id = sessions.pop().decode("latin-1")
 
