@@ -293,10 +293,8 @@ def _outcome(scope: Scope) -> Any:
     """The execution outcome as it is now, whatever becomes of it later; None where there is none, or none to be had."""
     try:
         state = scope.get("state")
-        if not state:
-            return None
-        outcome = state.get(EXECUTION_OUTCOME) if isinstance(state, Mapping) else None
-        return dict(outcome) if isinstance(outcome, Mapping) else outcome
+        outcome = state.get(EXECUTION_OUTCOME) if type(state) is dict or isinstance(state, Mapping) else None
+        return None if outcome is None else dict(outcome) if isinstance(outcome, Mapping) else outcome
     except Exception:
         logger.exception("otel-gym: the execution outcome in scope state cannot be read: left out")
         return None
