@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 _Thing = TypeVar("_Thing")
@@ -84,6 +84,22 @@ class Lane:
         return jobs
 
 
+class Served:
+    """What became of a lane in its thread's hands.
+
+    Attributes:
+        durable: jobs whose lines are; nobody was told yet.
+        pause: seconds after which the file's lock is asked for again, None where it was not somebody else's.
+    """
+
+    __slots__ = ("durable", "lane", "pause")
+
+    def __init__(self, lane: Lane, durable: Sequence[Job] = (), pause: float | None = None) -> None:
+        self.lane = lane
+        self.durable = durable
+        self.pause = pause
+
+
 class Turn:
     """The lanes that one thread serves together: it builds the lines of all, then writes one file after another.
 
@@ -94,13 +110,13 @@ class Turn:
         busy_since: when the thread began with what it does now, monotonic.
     """
 
-    __slots__ = ("_built", "_durable", "_first_durable", "_unbuilt", "busy_since")
+    __slots__ = ("_built", "_first_served", "_served", "_unbuilt", "busy_since")
 
     def __init__(self, lanes: list[Lane]) -> None:
-        self._unbuilt = deque(lanes)  # their popleft() is atomic: each lane, each job comes to one thread
+        self._unbuilt = deque(lanes)  # their popleft() is atomic: each lane comes to one thread
         self._built: deque[Lane] = deque()
-        self._durable: deque[Job] = deque()
-        self._first_durable = 0.0
+        self._served: deque[Served] = deque()
+        self._first_served = 0.0
         self.busy_since = time.monotonic()
 
     def next_to_build(self) -> Lane | None:
@@ -117,16 +133,20 @@ class Turn:
         self.busy_since = time.monotonic()
         return _first(self._built)
 
-    def keep(self, durable: list[Job]) -> float:
-        """Nobody was told of these jobs yet; for how many seconds the first such job has waited."""
-        if not self._durable:
-            self._first_durable = time.monotonic()
-        self._durable += durable
-        return time.monotonic() - self._first_durable
+    def keep(self, served: Served) -> float:
+        """A lane that the thread is done with; for how many seconds the first such lane has waited for the others."""
+        now = time.monotonic()
+        if not self._served:
+            self._first_served = now
+        self._served.append(served)
+        return now - self._first_served
 
-    def next_to_tell(self) -> Job | None:
-        """From any thread: a job that is durable, and that nobody was told of."""
-        return _first(self._durable)
+    def take_served(self) -> list[Served]:
+        """From any thread: the lanes that this thread is done with, and nobody knows of."""
+        served = []
+        while (one := _first(self._served)) is not None:
+            served.append(one)
+        return served
 
     def take_rest(self) -> list[Lane]:
         """From another thread: the lanes that nobody works on."""

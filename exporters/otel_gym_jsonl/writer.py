@@ -23,7 +23,7 @@ from pathlib import Path
 
 from otel_gym_jsonl.files import CaptureFile
 from otel_gym_jsonl.handles import DESCRIPTOR_TRIES, Handles, out_of_descriptors
-from otel_gym_jsonl.lanes import Done, Job, Lane, Turn, Written
+from otel_gym_jsonl.lanes import Done, Job, Lane, Served, Turn, Written
 from otel_gym_jsonl.markers import Markers
 
 logger = logging.getLogger(__name__)
@@ -113,13 +113,8 @@ class Writer:
         """
         deadline = time.monotonic() + timeout
         with self._settled:
-            while (left := deadline - time.monotonic()) > 0:
-                if self._lanes:
-                    self._settled.wait(left)
-                elif any(not job.settled for job in self._accepted):  # durable, and about to be told
-                    self._settled.wait(min(left, TURN_SECONDS))
-                else:
-                    break
+            while self._lanes and (left := deadline - time.monotonic()) > 0:
+                self._settled.wait(left)
             late = [job for job in self._accepted if not job.settled]
         for job in late:
             self._lose(job, TimeoutError("the server stopped before the record was durable"), wait_for_marker=False)
@@ -183,11 +178,9 @@ class Writer:
                 self._working[me] = turn
             while self._build_some(turn):
                 while (lane := turn.next_to_write()) is not None:
-                    durable, pause = self._serve(lane)
-                    self._served(lane, pause)
-                    if turn.keep(durable) >= TURN_SECONDS:
-                        _let_go(turn)
-                _let_go(turn)
+                    if turn.keep(self._serve(lane)) >= TURN_SECONDS:
+                        self._let_go(turn)
+                self._let_go(turn)
             with self._lock:
                 del self._working[me]
             if self._is_one_too_many(todo):
@@ -228,25 +221,34 @@ class Writer:
             some = True
         return some
 
-    def _served(self, lane: Lane, pause: float | None) -> None:
-        """Its thread is done with a lane for now."""
+    def _let_go(self, turn: Turn) -> None:
+        """Tell of what is durable of a turn, and leave its lanes; the keeper does, where the turn's thread is held."""
+        served = turn.take_served()
+        told = [job for one in served for job in one.durable if job.settle(None)]
+        for job in told:
+            _tell(job, None)
         with self._lock:
-            if pause is not None:
-                heapq.heappush(self._parked, (time.monotonic() + pause, next(self._sequence), lane))
-                self._keeper_wake.set()
-            elif lane.jobs:
-                self._todo.put(lane)
-                if not self._threads:  # closed meanwhile, and this came in all the same
-                    self._add_thread()
-            else:
-                del self._lanes[lane.rollout_id]
-                if not self._lanes:
-                    self._settled.notify_all()
+            for one in served:
+                self._leave(one.lane, one.pause)
 
-    def _serve(self, lane: Lane) -> tuple[list[Job], float | None]:
-        """Make durable what is ready. The jobs that are, and seconds to wait when the lock is somebody else's."""
+    def _leave(self, lane: Lane, pause: float | None) -> None:
+        """With the lock held: nobody works on the lane for now."""
+        if pause is not None:
+            heapq.heappush(self._parked, (time.monotonic() + pause, next(self._sequence), lane))
+            self._keeper_wake.set()
+        elif lane.jobs:
+            self._todo.put(lane)
+            if not self._threads:  # closed meanwhile, and this came in all the same
+                self._add_thread()
+        else:
+            del self._lanes[lane.rollout_id]
+            if not self._lanes:
+                self._settled.notify_all()
+
+    def _serve(self, lane: Lane) -> Served:
+        """Make durable what is ready, unless the file's lock is somebody else's."""
         if not lane.ready:
-            return [], None
+            return Served(lane)
         file: CaptureFile | None = None
         jobs: list[Job] = []
         durable: list[Job] = []
@@ -256,7 +258,7 @@ class Writer:
                 self._handles.give(lane.rollout_id, file)
                 lane.ready = [job for job in lane.ready if not job.settled]
                 first, longest = LOCK_PAUSE_SECONDS
-                return [], min(longest, first * 2**lane.lock_tries) if lane.ready else None
+                return Served(lane, pause=min(longest, first * 2**lane.lock_tries) if lane.ready else None)
             jobs = lane.take_ready()
             durable = self._append(jobs, file)
             file.unlock()
@@ -271,7 +273,7 @@ class Writer:
             lane.lock_tries = 0
             self._handles.give(lane.rollout_id, file)
             self.markers.nudge()
-        return durable, None
+        return Served(lane, durable)
 
     def _build(self, lane: Lane, jobs: list[Job]) -> int:
         """Turn jobs into lines that are ready; their size in bytes."""
@@ -352,15 +354,10 @@ class Writer:
                 late = self._late(now)
                 while self._parked and self._parked[0][0] <= now:
                     self._todo.put(heapq.heappop(self._parked)[2])
-                stuck = 0
-                kept: list[Turn] = []
-                for turn in self._working.values():
-                    if now - turn.busy_since > PATIENCE_SECONDS:
-                        stuck += 1
-                        kept.append(turn)
-                        for lane in turn.take_rest():
-                            self._todo.put(lane)
-                wanted = self._max_threads + min(2 * stuck, MAX_EXTRA_THREADS) if stuck else 1
+                held = [turn for turn in self._working.values() if now - turn.busy_since > PATIENCE_SECONDS]
+                for lane in [lane for turn in held for lane in turn.take_rest()]:
+                    self._todo.put(lane)
+                wanted = self._max_threads + min(2 * len(held), MAX_EXTRA_THREADS) if held else 1
                 for _ in range(min(self._todo.qsize(), wanted - self._threads)):
                     self._add_thread()
                 idle = 0 if self._lanes or self._accepted else idle + 1
@@ -371,8 +368,8 @@ class Writer:
                     pause = None
                 self._keeper_sleeps = pause is None
                 self._keeper_wake.clear()
-            for turn in kept:
-                _let_go(turn)
+            for turn in held:
+                self._let_go(turn)
             for job in late:
                 self._lose(job, TimeoutError(f"the write took longer than {self.timeout:g} s"), wait_for_marker=False)
             self._keeper_wake.wait(pause)
@@ -382,13 +379,6 @@ class Writer:
         while self._accepted and (self._accepted[0].settled or self._accepted[0].accepted_at + self.timeout <= now):
             late.append(self._accepted.popleft())
         return late
-
-
-def _let_go(turn: Turn) -> None:
-    """Tell of the lines of a turn that are durable; its thread does, or the keeper where that thread is held."""
-    while (job := turn.next_to_tell()) is not None:
-        if job.settle(None):
-            _tell(job, None)
 
 
 def _tell(job: Job, error: BaseException | None) -> None:
