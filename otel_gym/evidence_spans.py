@@ -29,6 +29,8 @@ from otel_gym.trace_ids import call_span_id
 from otel_gym_jsonl import attributes as names
 from otel_gym_jsonl import exporter
 
+_NO_CONTEXT = Context()
+
 
 class EvidenceSpans:
     """Makes the ended span of a call, and the line that its attributes hold.
@@ -52,7 +54,7 @@ class EvidenceSpans:
             self._ids.set(int(call.model_call_id, 16), call_span_id(call.model_call_id))
             span = self._tracer.start_span(
                 call.dialect.name,
-                context=Context(),  # no parent: the evidence owes nothing to what else is traced here
+                context=_NO_CONTEXT,  # no parent: the evidence owes nothing to what else is traced here
                 kind=SpanKind.SERVER,
                 attributes=attributes,
                 start_time=call.start_time_ns,

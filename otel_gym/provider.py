@@ -84,6 +84,7 @@ class Pipeline:
         # Threads end with the last application that needs them; at the end of the process the writer drains first.
         weakref.finalize(self, Writer.retire, self.writer).atexit = False
         self._letters: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Letters] = weakref.WeakKeyDictionary()
+        self._last_letters: _Letters | None = None  # nearly always there is one loop
         self._mirroring: Mirroring | None = None
         self._start_mirroring()
 
@@ -114,9 +115,12 @@ class Pipeline:
         except RuntimeError:  # the call was closed after its loop had ended: nobody can wait for it
             self.writer.submit(call.rollout_id, lambda: self._line(call), lambda error: None)
             return durable
-        letters = self._letters.get(loop)
-        if letters is None:
-            letters = self._letters[loop] = _Letters(loop)
+        letters = self._last_letters
+        if letters is None or letters.loop() is not loop:
+            letters = self._letters.get(loop)
+            if letters is None:
+                letters = self._letters[loop] = _Letters(loop)
+            self._last_letters = letters
 
         def done(error: BaseException | None) -> None:  # logged and marked by the writer
             letters.post(durable)
@@ -178,17 +182,17 @@ class Pipeline:
 class _Letters:
     """Results for one event loop, delivered together: one wake-up for all that came in meanwhile."""
 
-    __slots__ = ("_loop", "_on_the_way", "_pending")
+    __slots__ = ("_on_the_way", "_pending", "loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = weakref.ref(loop)
+        self.loop = weakref.ref(loop)
         self._pending: deque[Durable] = deque()
         self._on_the_way = False
 
     def post(self, durable: Durable) -> None:
         """From any thread."""
         self._pending.append(durable)
-        loop = self._loop()
+        loop = self.loop()
         if self._on_the_way or loop is None:
             return
         self._on_the_way = True

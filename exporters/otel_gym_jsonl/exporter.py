@@ -135,8 +135,9 @@ def _body(body: Any, raw: Any, canonical: Collection[object]) -> tuple[bytes, st
     if body is None:
         return b"null", raw_text
     data = body if isinstance(body, bytes) else str(body).encode("utf-8", "surrogatepass")
-    if any(body is known for known in canonical):
-        return data, raw_text
+    for known in canonical:
+        if body is known:
+            return data, raw_text
     try:
         value = json_text.loads(data)
         if isinstance(value, dict):

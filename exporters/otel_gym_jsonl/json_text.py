@@ -20,6 +20,8 @@ _DIGITS_ALIKE = bytes.maketrans(b"123456789", b"000000000")
 _LONG_NUMBER = b"0" * 19  # the shortest run of digits that may not fit 64 bits
 _SLICE = 1 << 18
 _LARGE = 1 << 20
+_SAMPLE = 1 << 12
+_SAMPLES = 8
 _BAD_BYTES = "otel_gym_jsonl.bad_bytes"
 
 
@@ -29,12 +31,20 @@ def loads(data: bytes) -> Any:
     Raises:
         ValueError: the bytes are no JSON text, in no UTF, or nested too deep to be read.
     """
-    if not has_long_number(data):
+    if not _is_long_text(data) and not has_long_number(data):
         try:
             return orjson.loads(data)
         except orjson.JSONDecodeError:
             pass  # json takes more: NaN, 1e999, lone surrogates, a byte-order mark, UTF-16
     return _loads_careful(data)
+
+
+def _is_long_text(data: bytes) -> bool:
+    """Whether it is mostly long strings without escapes: json reads those in half the time, and holds no copy."""
+    if len(data) < _LARGE or b"\\" in data:
+        return False
+    samples = [data[start : start + _SAMPLE] for start in range(0, len(data), len(data) // _SAMPLES)]
+    return sum(sample.count(b",") for sample in samples) < _SAMPLE * _SAMPLES // 32
 
 
 def _loads_careful(data: bytes) -> Any:

@@ -24,6 +24,7 @@ DONE: Final = b"[DONE]"
 
 _PAUSE_BYTES: Final = 1 << 16
 _PAUSE_BYTES_OF_TEXTS: Final = 1 << 18
+_LONG_BYTES: Final = 1 << 20  # of an event whose reading is its own affair
 
 
 class Event:
@@ -99,7 +100,7 @@ class EventStream:
             start = self._position
             if end > looked_at:  # one look for long numbers at many events saves one at each
                 looked_at = max(end, start + _PAUSE_BYTES)
-                plain = not json_text.has_long_number(body[start:looked_at])
+                plain = looked_at - start < _LONG_BYTES and not json_text.has_long_number(body[start:looked_at])
             block = body[start:end]
             self._position = end + 2
             if self._position - self._paused_at >= _PAUSE_BYTES:
