@@ -21,9 +21,9 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from otel_gym_jsonl.files import CaptureFile
-from otel_gym_jsonl.handles import DESCRIPTOR_TRIES, Handles, out_of_descriptors
-from otel_gym_jsonl.lanes import Done, Job, Lane, Served, Turn, Written
+from otel_gym_jsonl.appending import Appender
+from otel_gym_jsonl.handles import Handles
+from otel_gym_jsonl.lanes import Done, Job, Lane, Turn, Written
 from otel_gym_jsonl.markers import Markers
 
 logger = logging.getLogger(__name__)
@@ -38,8 +38,6 @@ IDLE_TICK_SECONDS = 0.25
 IDLE_TICKS = 20  # after so many the keeper sleeps until it is needed
 MAX_EXTRA_THREADS = 64
 LAST_CHANCE_SECONDS = 1.0
-LOCK_TRIES = 16  # asked politely this often, then a thread of its own queues for the lock
-LOCK_PAUSE_SECONDS = (0.0005, 0.02)
 
 
 class Writer:
@@ -74,9 +72,8 @@ class Writer:
         self._keeper: object | None = None  # the token of the one that runs
         self._keeper_sleeps = False
         self._keeper_wake = threading.Event()
-        self._handles = Handles(self.directory, self._max_open_files)
+        self._files = Appender(Handles(self.directory, self._max_open_files), self._lose_all, self._stand_in)
         self.markers = Markers(self.directory)
-        self.bytes_written = 0
         self.lines_lost = 0
 
     # ------------------------------------------------------------------ any thread
@@ -106,6 +103,11 @@ class Writer:
         except RuntimeError as exc:  # no thread to be had: the process is ending, or at its limit
             self._lose(job, exc, wait_for_marker=False)
 
+    @property
+    def bytes_written(self) -> int:
+        """Of lines that are durable."""
+        return self._files.bytes_written
+
     def drain(self, timeout: float) -> bool:
         """Wait until everything accepted is settled; what is not by then is marked incomplete and let go.
 
@@ -134,7 +136,7 @@ class Writer:
             self._threads = 0
             self._keeper = None
             self._keeper_wake.set()
-        self._handles.close()
+        self._files.close()
 
     def abandon(self) -> None:
         """In a forked child: the parent's threads are not here, its locks may be held, its lines are its own affair."""
@@ -178,14 +180,14 @@ class Writer:
                 self._working[me] = turn
             while self._build_some(turn):
                 while (lane := turn.next_to_write()) is not None:
-                    if turn.keep(self._serve(lane)) >= TURN_SECONDS:
+                    if turn.keep(self._files.serve(lane)) >= TURN_SECONDS:
                         self._let_go(turn)
                 self._let_go(turn)
             with self._lock:
                 del self._working[me]
             if self._is_one_too_many(todo):
                 return
-        self._handles.close()  # retired: what came back since then
+        self._files.close()  # retired: what came back since then
 
     def _is_one_too_many(self, todo: queue.SimpleQueue[Lane | None]) -> bool:
         """Whether the thread that asks is to end: it was added for others that were held, and nothing is left."""
@@ -225,6 +227,8 @@ class Writer:
         """Tell of what is durable of a turn, and leave its lanes; the keeper does, where the turn's thread is held."""
         served = turn.take_served()
         told = [job for one in served for job in one.durable if job.settle(None)]
+        if told:
+            self.markers.nudge()  # the disk takes what it gets
         for job in told:
             _tell(job, None)
         with self._lock:
@@ -244,36 +248,6 @@ class Writer:
             del self._lanes[lane.rollout_id]
             if not self._lanes:
                 self._settled.notify_all()
-
-    def _serve(self, lane: Lane) -> Served:
-        """Make durable what is ready, unless the file's lock is somebody else's."""
-        if not lane.ready:
-            return Served(lane)
-        file: CaptureFile | None = None
-        jobs: list[Job] = []
-        durable: list[Job] = []
-        try:
-            file = self._handles.take(lane.rollout_id)
-            if not self._acquire(lane, file):
-                self._handles.give(lane.rollout_id, file)
-                lane.ready = [job for job in lane.ready if not job.settled]
-                first, longest = LOCK_PAUSE_SECONDS
-                return Served(lane, pause=min(longest, first * 2**lane.lock_tries) if lane.ready else None)
-            jobs = lane.take_ready()
-            durable = self._append(jobs, file)
-            file.unlock()
-        except Exception as exc:  # noqa: BLE001  a fault of ours must not end the thread, nor keep anybody waiting
-            if file is not None:
-                self._handles.drop(file)  # its lock goes with it
-            if not isinstance(exc, OSError):
-                _log("otel-gym: writing rollout %r failed", lane.rollout_id, exc_info=exc)
-            if not durable:
-                self._lose_all(jobs or lane.take_ready(), exc)
-        else:
-            lane.lock_tries = 0
-            self._handles.give(lane.rollout_id, file)
-            self.markers.nudge()
-        return Served(lane, durable)
 
     def _build(self, lane: Lane, jobs: list[Job]) -> int:
         """Turn jobs into lines that are ready; their size in bytes."""
@@ -295,33 +269,10 @@ class Writer:
                 break
         return size
 
-    def _acquire(self, lane: Lane, file: CaptureFile) -> bool:
-        if file.try_lock():
-            return True
-        lane.lock_tries += 1
-        if lane.lock_tries < LOCK_TRIES:
-            return False
-        with self._lock:  # polling could starve beside eager foreign writers: stand in the system's queue
-            if self._threads >= self._max_threads + MAX_EXTRA_THREADS or not self._add_thread():
-                return False
-        file.lock()
-        return True
-
-    def _append(self, jobs: list[Job], file: CaptureFile, tries: int = DESCRIPTOR_TRIES) -> list[Job]:
-        """Make the lines durable; the jobs of those that are."""
-        try:
-            file.append(jobs[0].line if len(jobs) == 1 else b"".join([job.line for job in jobs]))
-        except OSError as exc:
-            if file.restored and out_of_descriptors(exc) and tries > 1:  # for the fsync of the directory
-                self._handles.close()
-                return self._append(jobs, file, tries - 1)
-            if len(jobs) == 1 or not file.restored:
-                self._lose_all(jobs, exc)
-                return []
-            # A line that does not fit must not cost its neighbours.
-            return [durable for job in jobs for durable in self._append([job], file)]
-        self.bytes_written += sum(len(job.line) for job in jobs)
-        return jobs
+    def _stand_in(self) -> bool:
+        """One more thread, for one that is going to wait in the system's queue for a lock."""
+        with self._lock:
+            return self._threads < self._max_threads + MAX_EXTRA_THREADS and self._add_thread()
 
     def _lose_all(self, jobs: list[Job], error: Exception) -> None:
         for job in jobs:
