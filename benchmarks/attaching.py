@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import multiprocessing
-import os
+import resource
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -104,12 +104,11 @@ def _measured(folder: str) -> tuple[float, float, float, int, float]:
     from otel_gym.rollouts.row_files import Totals, attach_file
 
     path, totals = Path(folder), Totals()
-    wall, before = time.perf_counter(), os.times()
+    wall, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
     for damage in attach_file(path / "rollouts.jsonl", path / "attached.jsonl", [path], totals):
         raise MissingRecordsError(str(damage))
-    after = os.times()
-    took = time.perf_counter() - wall
-    return after.user - before.user, after.system - before.system, took, totals.calls, peak_mib()
+    took, after = time.perf_counter() - wall, resource.getrusage(resource.RUSAGE_SELF)
+    return after.ru_utime - before.ru_utime, after.ru_stime - before.ru_stime, took, totals.calls, peak_mib()
 
 
 def _write_capture(folder: Path, rollout: int, calls: int) -> int:

@@ -33,6 +33,7 @@ GROUP_BYTES = 8 * 1024 * 1024
 TURN_LANES = 16  # that a thread takes at once, when many wait
 TURN_SECONDS = 0.002  # how long it keeps it to itself that a line is durable, to tell of several at once
 TURN_BYTES = 256 * 1024  # that it builds before it writes
+CLIENTS_FIRST_SECONDS = 0.0002  # the interpreter is theirs before what follows on a record is done
 PATIENCE_SECONDS = 0.05  # how long a busy thread may keep the others waiting before it is doubled
 IDLE_TICK_SECONDS = 0.25
 IDLE_TICKS = 20  # after so many the keeper sleeps until it is needed
@@ -66,6 +67,7 @@ class Writer:
         self._accepted: deque[Job] = deque()
         self._todo: queue.SimpleQueue[Lane | None] = queue.SimpleQueue()
         self._threads = 0
+        self._telling = 0  # threads that tell of what is done
         self._working: dict[int, Turn] = {}  # thread ident -> what it works on
         self._parked: list[tuple[float, int, Lane]] = []
         self._sequence = itertools.count()
@@ -115,7 +117,7 @@ class Writer:
         """
         deadline = time.monotonic() + timeout
         with self._settled:
-            while self._lanes and (left := deadline - time.monotonic()) > 0:
+            while (self._lanes or self._telling) and (left := deadline - time.monotonic()) > 0:
                 self._settled.wait(left)
             late = [job for job in self._accepted if not job.settled]
         for job in late:
@@ -227,13 +229,19 @@ class Writer:
         """Tell of what is durable of a turn, and leave its lanes; the keeper does, where the turn's thread is held."""
         served = turn.take_served()
         told = [job for one in served for job in one.durable if job.settle(None)]
-        if told:
-            self.markers.nudge()  # the disk takes what it gets
-        for job in told:
-            _tell(job, None)
         with self._lock:
             for one in served:
                 self._leave(one.lane, one.pause)
+            self._telling += 1
+        if told:
+            self.markers.nudge()  # the disk takes what it gets
+        if any(job.has_more_to_tell for job in told):
+            time.sleep(CLIENTS_FIRST_SECONDS)
+            for job in told:
+                _tell(job, None)
+        with self._lock:
+            self._telling -= 1
+            self._wake_if_done()
 
     def _leave(self, lane: Lane, pause: float | None) -> None:
         """With the lock held: nobody works on the lane for now."""
@@ -246,8 +254,11 @@ class Writer:
                 self._add_thread()
         else:
             del self._lanes[lane.rollout_id]
-            if not self._lanes:
-                self._settled.notify_all()
+
+    def _wake_if_done(self) -> None:
+        """With the lock held: wake who waits until nothing is left to do."""
+        if not self._lanes and not self._telling:
+            self._settled.notify_all()
 
     def _build(self, lane: Lane, jobs: list[Job]) -> int:
         """Turn jobs into lines that are ready; their size in bytes."""
