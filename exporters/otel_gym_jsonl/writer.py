@@ -29,6 +29,7 @@ from otel_gym_jsonl.markers import Markers
 logger = logging.getLogger(__name__)
 
 GROUP_LINES = 64
+LINES_IN_A_ROW = 32  # then the event loop comes in between
 GROUP_BYTES = 8 * 1024 * 1024
 TURN_LANES = 16  # that a thread takes at once, when many wait
 TURN_SECONDS = 0.002  # how long it keeps it to itself that a line is durable, to tell of several at once
@@ -274,6 +275,8 @@ class Writer:
                 continue
             lane.ready.append(job)
             size += len(job.line)
+            if position % LINES_IN_A_ROW == LINES_IN_A_ROW - 1:
+                time.sleep(0)
             if size >= GROUP_BYTES:
                 with self._lock:
                     lane.put_back(jobs[position + 1 :])
