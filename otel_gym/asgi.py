@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Final
 
 Scope = MutableMapping[str, Any]
@@ -16,3 +16,9 @@ TAKEN: Final = "otel_gym.taken"
 
 ROUTE: Final = "otel_gym.route"
 """Scope key: the route whose prefix a middleware further out, with capture off, has taken off the path."""
+
+
+def header_values(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> list[bytes]:
+    """The values of all headers of this name (lower case), in order."""
+    length = len(wanted)
+    return [bytes(value) for name, value in headers if len(name) == length and name.lower() == wanted]

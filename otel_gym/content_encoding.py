@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
+from otel_gym.asgi import header_values
 from otel_gym.errors import OtelGymError
 
 PIECE_BYTES = 1 << 16
@@ -33,20 +34,13 @@ class EncodingError(OtelGymError, ValueError):
         self.guessed = guessed
 
 
-_HEADER = b"content-encoding"
-
 Stage = Callable[[bytes], Iterator[bytes]]
 """Takes the next encoded bytes, gives what they decode to in pieces of bounded size; raises EncodingError."""
 
 
 def encoding_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """What the `Content-Encoding` headers say together, "" without one."""
-    values = [
-        bytes(value).decode("latin-1")
-        for name, value in headers
-        if len(name) == len(_HEADER) and name.lower() == _HEADER
-    ]
-    return ", ".join(values)
+    return ", ".join([value.decode("latin-1") for value in header_values(headers, b"content-encoding")])
 
 
 class Decoder:

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any, Final
 
-from otel_gym.asgi import Message, Receive, Scope, Send
+from otel_gym.asgi import Message, Receive, Scope, Send, header_values
 from otel_gym.calls import Call
 from otel_gym.content_encoding import encoding_of
 from otel_gym.correlation import Route
@@ -302,10 +302,8 @@ def _outcome(scope: Scope) -> Any:
 
 def _first(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> bytes:
     """Value of the first header of this name (lower case), empty without one."""
-    for name, value in headers:
-        if len(name) == len(wanted) and name.lower() == wanted:
-            return bytes(value)
-    return b""
+    values = header_values(headers, wanted)
+    return values[0] if values else b""
 
 
 _unfinished: set[asyncio.Task[None]] = set()

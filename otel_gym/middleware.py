@@ -7,7 +7,7 @@ import sys
 from typing import Final
 
 from otel_gym import correlation
-from otel_gym.asgi import ROUTE, TAKEN, App, Message, Receive, Scope, Send
+from otel_gym.asgi import ROUTE, TAKEN, App, Message, Receive, Scope, Send, header_values
 from otel_gym.calls import Call
 from otel_gym.content_encoding import encoding_of
 from otel_gym.correlation import Route
@@ -24,7 +24,6 @@ from otel_gym.websockets import asks_for_websocket, refuse_websocket
 from otel_gym_jsonl.files import is_rollout_id
 
 DRAIN_SECONDS: Final = 10.0
-_SESSION_HEADER: Final = b"x-session-id"
 # Extensions by which an application hands over a file instead of its bytes: the record would have no body.
 _BODILESS = frozenset({"http.response.pathsend", "http.response.zerocopysend"})
 
@@ -196,11 +195,7 @@ def _below_root(scope: Scope, route: Route | None) -> str:
 def _read_headers(scope: Scope, call: Call) -> None:
     headers = scope.get("headers", ())
     call.request.encoding = encoding_of(headers)
-    sessions = {
-        bytes(value)
-        for name, value in headers
-        if len(name) == len(_SESSION_HEADER) and name.lower() == _SESSION_HEADER and value
-    }
+    sessions = set(filter(None, header_values(headers, b"x-session-id")))
     if len(sessions) == 1:
         call.client_session_id = sessions.pop().decode("latin-1")
 

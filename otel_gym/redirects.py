@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from otel_gym.asgi import Message
+from otel_gym.asgi import Message, header_values
 from otel_gym.correlation import PREFIX, Route, percent_encoded
 
 Header = tuple[bytes, bytes]
@@ -21,8 +21,9 @@ def redirected(scope: Mapping[str, Any], route: Route, message: Message) -> Mess
     """The start of a response as the client gets it: that of a redirect with its prefix kept, any other as it is."""
     if not 300 <= message["status"] < 400:
         return message
-    host = next((bytes(value) for name, value in scope.get("headers", ()) if name.lower() == b"host"), b"")
-    return {**message, "headers": keep_prefix(message.get("headers", ()), host.decode("latin-1"), route)}
+    hosts = header_values(scope.get("headers", ()), b"host")
+    host = hosts[0].decode("latin-1") if hosts else ""
+    return {**message, "headers": keep_prefix(message.get("headers", ()), host, route)}
 
 
 def keep_prefix(headers: Iterable[Header], host: str, route: Route) -> list[Header]:

@@ -7,6 +7,9 @@ text, as `str` or as UTF-8 `bytes`. Source: the project's fixed names, "The evid
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 PREFIX = "otel_gym.evidence."
 
 ROLLOUT_ID = PREFIX + "rollout_id"
@@ -52,3 +55,9 @@ NULL_KEYS = PREFIX + "null_keys"
 
 OUTCOME_KEYS = ("upstream_attempted", "response_source", "upstream_status_code", "local_response_reason")
 """The four keys of an execution outcome, in record order."""
+
+
+def plain(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The attributes of a span as a dict, where the SDK gives one: its own mapping takes a lock for each look."""
+    copy = getattr(attributes, "copy", None)
+    return attributes if copy is None else copy()

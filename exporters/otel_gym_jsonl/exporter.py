@@ -88,7 +88,7 @@ def line(evidence: Mapping[str, Any], canonical: Collection[object] = ()) -> byt
     Raises:
         ValueError: a value cannot be stored as JSON.
     """
-    get = _plain(evidence).get
+    get = names.plain(evidence).get
     name = get(names.MODEL_REF_NAME)
     request, request_raw = _body(get(names.REQUEST), get(names.REQUEST_RAW), canonical)
     response, response_raw = _body(get(names.RESPONSE), get(names.RESPONSE_RAW), canonical)
@@ -121,12 +121,6 @@ def line(evidence: Mapping[str, Any], canonical: Collection[object] = ()) -> byt
     if response_raw is not None:
         parts += [b',"response_raw":', *json_text.dumps_text(response_raw)]
     return b"".join([*parts, b"}\n"])
-
-
-def _plain(evidence: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The same as a dict, where the SDK gives one: its own mapping takes a lock for each look."""
-    copy = getattr(evidence, "copy", None)
-    return evidence if copy is None else copy()
 
 
 def _body(body: Any, raw: Any, canonical: Collection[object]) -> tuple[bytes, str | None]:

@@ -89,13 +89,14 @@ def _read_and_write(data: bytes) -> tuple[Any, bytes]:
     """The value, and its canonical bytes."""
     try:
         value = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        pass
+    else:
         give_way(len(data))
         canonical = dumps(value)
         # Most clients write bodies just as they are stored, and then no number was changed in reading.
         if canonical == data or not has_long_number(data):
             return value, canonical
-    except ValueError:
-        pass
     value = _loads_careful(data)
     return value, dumps(value)
 

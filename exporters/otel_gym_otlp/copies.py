@@ -15,6 +15,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind
 
 from otel_gym_jsonl.attributes import PREFIX as EVIDENCE
+from otel_gym_jsonl.attributes import plain
 from otel_gym_otlp import attributes as names
 from otel_gym_otlp.receipt import Receipt
 
@@ -109,7 +110,7 @@ def light_copy(
     if instead is not None and names.CONTENT.isdisjoint(instead):
         attributes.update(instead)
         return LightSpan(span, context, attributes), content
-    for key, value in _plain(span.attributes or {} if instead is None else instead).items():
+    for key, value in plain(span.attributes or {} if instead is None else instead).items():
         if key.startswith(EVIDENCE):
             continue
         if key in names.CONTENT:
@@ -117,12 +118,6 @@ def light_copy(
         else:
             attributes[key] = value
     return LightSpan(span, context, attributes), content
-
-
-def _plain(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The same as a dict, where the SDK gives one: its own mapping takes a lock for each look."""
-    copy = getattr(attributes, "copy", None)
-    return attributes if copy is None else copy()
 
 
 def _of_record(receipt: Receipt) -> dict[str, Any]:
