@@ -1,8 +1,7 @@
-"""What both OTLP transports share: packing, the resource, one exporter that is opened late and anew after a fork."""
+"""What both OTLP transports share: packing, the resource, an exporter that is opened anew after a fork."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -12,71 +11,25 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from otel_gym_otlp import wire
 from otel_gym_otlp.copies import LightSpan
-from otel_gym_otlp.limits import standard_limits
+from otel_gym_otlp.late_exporter import LateExporter
 from otel_gym_otlp.outcome import Fate, Outcome
 from otel_gym_otlp.suppression import suppressed
-
-logger = logging.getLogger(__name__)
 
 _of_parents: list[Any] = []  # closing in a child what the parent has open may hang: it is kept, and never touched
 
 
-class OtlpSender:
-    """One exporter, used by one thread. Subclasses say how to `open` it, and how to `post` a request through it."""
+class OtlpSender(LateExporter):
+    """Sends OTLP requests. Subclasses say how to `post` one through the exporter, too."""
 
     max_span_bytes: int
 
     def __init__(self, by_default: Mapping[str, str]) -> None:
-        self._by_default = by_default
-        self._exporter: Any = None
-        self._missing = False
+        super().__init__(by_default)
         self._envelopes: dict[InstrumentationScope | None, wire.Envelope] = {}
-        self._resource: Resource | None = None
-
-    def load_modules(self) -> Any:
-        """All that `open` and `post` need; returns the stock exporter's module.
-
-        Raises:
-            MissingExporterError: it is not installed.
-        """
-        raise NotImplementedError
-
-    def open(self) -> Any:
-        """Make the exporter.
-
-        Raises:
-            MissingExporterError: it is not installed.
-        """
-        raise NotImplementedError
 
     def post(self, exporter: Any, request: bytes) -> Outcome:
         """Send these bytes, an `ExportTraceServiceRequest`."""
         raise NotImplementedError
-
-    def wanted(self) -> bool:
-        return not self._missing
-
-    def load(self) -> None:
-        try:
-            self.load_modules()
-        except Exception as exc:  # noqa: BLE001  a missing or broken package: nothing that a server may die of
-            self._fail(exc)
-
-    def prepare(self) -> None:
-        if self._exporter is None and not self._missing:
-            try:
-                with suppressed():
-                    self._exporter = self.open()
-            except Exception as exc:  # noqa: BLE001  a wrong variable, a missing package: nothing to die of
-                self._fail(exc)
-
-    def _fail(self, error: Exception) -> None:
-        if not self._missing:
-            self._missing = True
-            logger.error("otel-gym: no spans are sent: %s", error)
-
-    def limits(self) -> tuple[int | None, int | None]:
-        return standard_limits()
 
     def pack(
         self, span: LightSpan, attributes: dict[str, Any]
@@ -117,23 +70,12 @@ class OtlpSender:
             envelope = self._envelopes[scope] = wire.Envelope(self._resource, scope)
         return envelope
 
-    def flush(self) -> None:
-        pass
-
     def abandon(self) -> None:
         if self._exporter is not None:
             _of_parents.append(self._exporter)
         self._exporter = None
         self._resource = None  # may name the process
         self._envelopes = {}
-
-    def close(self) -> None:
-        exporter, self._exporter = self._exporter, None
-        if exporter is not None:
-            try:
-                exporter.shutdown()
-            except Exception as exc:  # noqa: BLE001  on the way out
-                logger.debug("otel-gym: closing the exporter: %s", exc)
 
 
 def resource(by_default: Mapping[str, str]) -> Resource:

@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.trace import Link, Status, StatusCode
 
 from otel_gym_otlp.copies import LightSpan, size
+from otel_gym_otlp.late_exporter import LateExporter
 from otel_gym_otlp.limits import of_limits, standard_limits
 from otel_gym_otlp.otlp_sender import resource
 from otel_gym_otlp.outcome import SENT, Fate, Outcome
@@ -111,7 +112,7 @@ class ProviderSender:
         pass
 
 
-class ExporterSender:
+class ExporterSender(LateExporter):
     """Sends by any span exporter: `console`, `otlp_json_file`, or what else is installed.
 
     Args:
@@ -121,36 +122,14 @@ class ExporterSender:
     max_span_bytes = 16_000_000
 
     def __init__(self, find: Callable[[], Any], by_default: Mapping[str, str]) -> None:
+        super().__init__(by_default)
         self._find = find
-        self._by_default = by_default
-        self._exporter: Any = None
-        self._missing = False
-        self._resource: Resource | None = None
 
-    def wanted(self) -> bool:
-        return not self._missing
+    def load_modules(self) -> Any:
+        return self._find()
 
-    def load(self) -> None:
-        try:
-            self._find()
-        except Exception as exc:  # noqa: BLE001  nothing that a server may die of
-            self._fail(exc)
-
-    def prepare(self) -> None:
-        if self._exporter is None and not self._missing:
-            try:
-                with suppressed():
-                    self._exporter = self._find()()
-            except Exception as exc:  # noqa: BLE001  nothing that a server may die of
-                self._fail(exc)
-
-    def _fail(self, error: Exception) -> None:
-        if not self._missing:
-            self._missing = True
-            logger.error("otel-gym: no spans are sent: %s", error)
-
-    def limits(self) -> tuple[int | None, int | None]:
-        return standard_limits()
+    def open(self) -> Any:
+        return self._find()()
 
     def pack(self, span: LightSpan, attributes: dict[str, Any]) -> tuple[ReadableSpan, int]:
         if self._resource is None:
@@ -168,17 +147,6 @@ class ExporterSender:
             return Outcome(Fate.UNCERTAIN, f"{type(exc).__name__} in the exporter")
         return SENT if result is SpanExportResult.SUCCESS else Outcome(Fate.UNCERTAIN, "the exporter failed")
 
-    def flush(self) -> None:
-        pass
-
     def abandon(self) -> None:
         self._exporter = None
         self._resource = None
-
-    def close(self) -> None:
-        exporter, self._exporter = self._exporter, None
-        if exporter is not None:
-            try:
-                exporter.shutdown()
-            except Exception as exc:  # noqa: BLE001  on the way out
-                logger.debug("otel-gym: closing the exporter: %s", exc)
