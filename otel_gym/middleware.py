@@ -77,7 +77,7 @@ class CaptureMiddleware:
     async def aclose(self) -> None:
         """Make everything accepted durable, and give threads and file handles back. A later call starts anew."""
         if self._pipeline is not None:
-            await asyncio.get_running_loop().run_in_executor(None, self._pipeline.close)
+            await self._pipeline.aclose()
 
     async def _lifespan(self, pipeline: Pipeline, scope: Scope, receive: Receive, send: Send) -> None:
         async def drained_send(message: Message) -> None:

@@ -13,6 +13,7 @@ import os
 import threading
 import weakref
 from collections import deque
+from functools import partial
 from typing import Any
 
 from otel_gym.arrival import Arrival
@@ -25,6 +26,7 @@ from otel_gym.metrics import instruments
 from otel_gym.mirroring import Mirroring, has_destination
 from otel_gym.settings import Settings
 from otel_gym.telling import Telling
+from otel_gym.threads import aside
 from otel_gym_jsonl.giving_way import give_way
 from otel_gym_jsonl.writer import Writer
 
@@ -32,6 +34,11 @@ logger = logging.getLogger(__name__)
 
 MIRROR_DRAIN_SECONDS = 3.0
 """How long the end of a server, or of a process, waits for spans to be sent."""
+
+CLOSE_SECONDS = 5.0
+OPENING_SECONDS = 10.0
+STUCK_SECONDS = 5.0
+"""What takes so much longer than it may is not waited for."""
 
 
 class Durable:
@@ -135,17 +142,25 @@ class Pipeline:
     async def look_for_destination(self) -> None:
         """The application has started: it may have set up a tracer provider. A fault costs traces, never the start."""
         if self._mirroring is None:
-            with contextlib.suppress(OtelGymError):
-                await asyncio.get_running_loop().run_in_executor(None, self._start_mirroring)
+            await aside(self._look_for_destination, OPENING_SECONDS, "destinations of spans are looked for")
 
     async def drain(self, timeout: float) -> None:
         """Wait, off the loop, until all that was accepted is on disk or marked; spans get some seconds more."""
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, self.writer.drain, timeout)
-        if self._mirroring is not None:
-            await loop.run_in_executor(None, self._mirroring.mirror.flush, MIRROR_DRAIN_SECONDS)
+        await aside(lambda: self.writer.drain(timeout), timeout + STUCK_SECONDS, "the last records are written")
+        if (mirroring := self._mirroring) is not None:
+            flush = partial(mirroring.mirror.flush, MIRROR_DRAIN_SECONDS)
+            await aside(flush, MIRROR_DRAIN_SECONDS + STUCK_SECONDS, "the last spans are sent")
+
+    async def aclose(self) -> None:
+        """`close`, off the loop."""
+        seconds = CLOSE_SECONDS + MIRROR_DRAIN_SECONDS + STUCK_SECONDS
+        await aside(self.close, seconds, "the last records are written")
 
     # ------------------------------------------------------------------ off the event loop
+
+    def _look_for_destination(self) -> None:
+        with contextlib.suppress(OtelGymError):  # logged
+            self._start_mirroring()
 
     def _start_mirroring(self) -> None:
         if self._mirroring is None and has_destination(self.settings):
@@ -172,7 +187,7 @@ class Pipeline:
         give_way(call.response.size)
         return evidence
 
-    def close(self, timeout: float = 5.0) -> None:
+    def close(self, timeout: float = CLOSE_SECONDS) -> None:
         """Drain, then give threads, file handles and connections back. Blocks."""
         self.writer.close(timeout)
         if self._mirroring is not None:
