@@ -82,6 +82,7 @@ class CaptureMiddleware:
     async def _lifespan(self, pipeline: Pipeline, scope: Scope, receive: Receive, send: Send) -> None:
         async def drained_send(message: Message) -> None:
             if message["type"] == "lifespan.startup.complete":
+                pipeline.is_drained = True
                 await pipeline.look_for_destination()  # the application may have set one up by now
             if message["type"].startswith("lifespan.shutdown."):
                 await pipeline.drain(DRAIN_SECONDS)

@@ -26,6 +26,7 @@ from otel_gym.metrics import instruments
 from otel_gym.mirroring import Mirroring, has_destination
 from otel_gym.settings import Settings
 from otel_gym.telling import Telling
+from otel_gym.termination import prepare
 from otel_gym.threads import aside
 from otel_gym_jsonl.giving_way import give_way
 from otel_gym_jsonl.writer import Writer
@@ -37,6 +38,9 @@ MIRROR_DRAIN_SECONDS = 3.0
 
 CLOSE_SECONDS = 5.0
 OPENING_SECONDS = 10.0
+LAST_SECONDS = 1.0
+"""How long records have to become durable when the process is to end, and no lifespan says when."""
+
 STUCK_SECONDS = 5.0
 """What takes so much longer than it may is not waited for."""
 
@@ -76,10 +80,14 @@ class Pipeline:
 
     Raises:
         SettingsError: the capture directory cannot be used.
+
+    Attributes:
+        is_drained: the server runs the lifespan of an application, and so waits for the last records.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.is_drained = False
         directory = settings.open_capture_dir()
         self.writer = Writer(
             directory,
@@ -245,6 +253,7 @@ def pipeline_for(settings: Settings) -> Pipeline:
         settings.provider_name,
         tuple(settings.redact_patterns),
     )
+    prepare(_hurry, _drain_last, 2 * LAST_SECONDS)
     with _pipelines_lock:
         pipeline = _pipelines.get(key)
         if pipeline is None:
@@ -259,6 +268,19 @@ def _unlock_pipelines() -> None:
 
 
 os.register_at_fork(after_in_child=_unlock_pipelines)
+
+
+def _hurry() -> None:
+    """SIGTERM has come: a server without lifespan may end the process soon, and a loss is to be marked by then."""
+    for pipeline in list(_pipelines.values()):
+        if not pipeline.is_drained:
+            pipeline.writer.timeout = min(pipeline.writer.timeout, LAST_SECONDS)
+
+
+def _drain_last() -> None:
+    """SIGTERM ends the process: what is not durable soon is marked."""
+    for pipeline in list(_pipelines.values()):
+        pipeline.writer.drain(LAST_SECONDS)
 
 
 def _close_mirrors() -> None:
