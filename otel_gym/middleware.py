@@ -189,7 +189,7 @@ def _below_root(scope: Scope, route: Route | None) -> str:
     if route is not None:
         return route.rest
     path: str = scope["path"]
-    root = scope.get("root_path", "").rstrip("/")
+    root = (scope.get("root_path") or "").rstrip("/")
     return path[len(root) :] if root and path.startswith(root + "/") else path
 
 

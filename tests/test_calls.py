@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from enum import Enum
 from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any
@@ -210,6 +211,22 @@ WHOLE: dict[str, Any] = {
     "upstream_status_code": 200,
     "local_response_reason": "x",
 }
+
+
+class Source(str, Enum):
+    UPSTREAM = "upstream"
+
+
+class Number(int):
+    def __int__(self) -> int:
+        raise ZeroDivisionError
+
+
+class Text(str):
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
 OUTCOMES: dict[str, tuple[Any, dict[str, Any], list[str] | None]] = {
     # outcome -> attributes, keys that are null
     "none": (None, {}, None),
@@ -236,6 +253,21 @@ OUTCOMES: dict[str, tuple[Any, dict[str, Any], list[str] | None]] = {
         {"upstream_attempted": True, "response_source": "upstream"},
         None,
     ),
+    "members of enumerations": (
+        {
+            **WHOLE,
+            "response_source": Source.UPSTREAM,
+            "upstream_status_code": HTTPStatus.OK,
+            "local_response_reason": "x",
+        },
+        WHOLE,
+        None,
+    ),
+    "subclasses of one's own": (
+        {**WHOLE, "upstream_status_code": Number(200), "local_response_reason": Text("x")},
+        WHOLE,
+        None,
+    ),
     "more keys": ({**WHOLE, "model_call_id": "x"}, WHOLE, None),
 }
 
@@ -247,7 +279,9 @@ def test_of_an_outcome_each_key_of_its_type_is_taken(
     call = call_of()
     call.outcome = outcome
     found = evidence(call)
-    assert attributes == {key: found[key] for key in WHOLE if key in found}
+    taken = {key: found[key] for key in WHOLE if key in found}
+    assert attributes == taken
+    assert {bool, int, str} >= set(map(type, taken.values()))
     assert nulls == (sorted(found["null_keys"]) if "null_keys" in found else None)
     assert call.model_call_id == found["model_call_id"]
 
