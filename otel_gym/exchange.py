@@ -280,8 +280,9 @@ class Exchange:
             await self._durable.wait()
         if turn is not None:
             await asyncio.wait((turn,))
-        if self._held_since is not None and (measured := instruments()) is not None:
-            measured.added(time.perf_counter() - self._held_since)
+        held_since, self._held_since = self._held_since, None
+        if held_since is not None and (measured := instruments()) is not None:
+            measured.added(time.perf_counter() - held_since)
         try:
             while self._held:
                 await self._send(self._held.popleft())
