@@ -255,10 +255,12 @@ class Settings(BaseModel):
         Raises:
             SettingsError: none is set, or it cannot be made or written, or is no directory.
         """
+        from otel_gym_jsonl.files import make_directory  # here: most processes that read settings write no capture
+
         field = variable(_DIRECTORY)
         directory = _named(self.model_call_capture_dir, field)
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            make_directory(directory)
             with tempfile.TemporaryFile(dir=directory):
                 pass
         except (OSError, ValueError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -13,7 +12,6 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_gym_jsonl import attributes as names
 from otel_gym_jsonl import json_text
-from otel_gym_jsonl.files import write_marker
 from otel_gym_jsonl.store import CaptureStore
 
 logger = logging.getLogger(__name__)
@@ -32,7 +30,8 @@ class JsonlSpanExporter(SpanExporter):
     """Writes each ended span that carries the evidence attributes as one record of its rollout's capture file.
 
     Usable alone, in any OpenTelemetry pipeline: `export` returns after the records are durable, with FAILURE when one
-    is not. Spans without the evidence attributes are passed over.
+    is not. Spans without the evidence attributes are passed over. A rollout that loses a record is marked incomplete as
+    soon as the disk takes the marker (`CaptureStore`).
 
     Args:
         directory: absolute path of the capture directory; made when missing.
@@ -59,8 +58,7 @@ class JsonlSpanExporter(SpanExporter):
             except Exception as exc:  # noqa: BLE001  whatever anybody's attributes hold, the neighbours are written
                 logger.error("otel-gym: a span of rollout %r cannot become a record: %s", rollout_id, exc)
                 result = SpanExportResult.FAILURE
-                with contextlib.suppress(Exception):  # a disk that refuses, or an id that names no file
-                    write_marker(self.store.directory, rollout_id)
+                self.store.markers.put(rollout_id)
             else:
                 lines.setdefault(rollout_id, []).append(made)
         for rollout_id, group in lines.items():

@@ -13,7 +13,7 @@ from otel_gym.cli.capture_directory import calls_of, natural, unattributed_calls
 from otel_gym.cli.findings import Finding
 from otel_gym.cli.terminal import plural
 from otel_gym.collecting import COLLECT_LOCK_FILE
-from otel_gym_jsonl.files import CAPTURE_SUFFIX, MARKER_SUFFIX, is_readable_id
+from otel_gym_jsonl.files import CAPTURE_SUFFIX, captured_id, marked_id
 from otel_gym_jsonl.model_calls import ModelCallRecord
 from otel_gym_jsonl.reader import LineTooLongError
 
@@ -69,11 +69,11 @@ class Inspection:
         names = sorted((path.name for path in self.directory.iterdir()), key=_by_rollout)
         there = set(names)
         for name in names:
-            capture_id, marker_id = name.removesuffix(CAPTURE_SUFFIX), name.removesuffix(MARKER_SUFFIX)
-            if capture_id != name and is_readable_id(capture_id):
+            marker_id = marked_id(name)
+            if captured_id(name) is not None:
                 self.rollouts += 1
                 yield from self._capture_file(name)
-            elif marker_id != name and is_readable_id(marker_id):
+            elif marker_id is not None:
                 has_file = marker_id + CAPTURE_SUFFIX in there
                 self.rollouts += not has_file
                 yield from self._marker(name, has_file)
@@ -150,8 +150,8 @@ class Inspection:
 
 def _by_rollout(name: str) -> tuple[list[tuple[int, int, str]], bool, str]:
     """A sort key: rollout by rollout, the capture file before its marker."""
-    rollout_id = name.removesuffix(CAPTURE_SUFFIX).removesuffix(MARKER_SUFFIX)
-    return natural(rollout_id), name.endswith(MARKER_SUFFIX), name
+    marker_id = marked_id(name)
+    return natural(marker_id or captured_id(name) or name), marker_id is not None, name
 
 
 def _kind(path: Path) -> str:
