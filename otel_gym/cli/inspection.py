@@ -127,7 +127,7 @@ class Inspection:
             elif line.record is not None:
                 yield Finding(name, found.NO_CALL, line.number, call.reason)
             else:
-                code = found.DAMAGED_LINE if line.ended else found.TORN_LINE
+                code = found.TORN_LINE if line.torn else found.DAMAGED_LINE
                 yield Finding(name, code, line.number, f"{call.reason} ({plural(line.size, 'byte')})")
         if not lines:
             yield Finding(

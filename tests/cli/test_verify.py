@@ -76,6 +76,8 @@ def test_a_whole_directory_is_complete(tmp_path: Path, capsys: pytest.CaptureFix
         ([b"\xef\xbb\xbf{}\n"], 1, "damaged_line", "problem"),
         ([record(), b"\0\0\0\0"], 2, "torn_line", "problem"),
         ([record(), b'{"a'], 2, "torn_line", "problem"),
+        ([record(), line(record())[:100] + b"\n", record()], 2, "torn_line", "problem"),
+        ([record(), line(record())[100:], record()], 2, "damaged_line", "problem"),
         ([record(), line(record())[:-1]], 2, "no_newline", "note"),
         ([record(status_code="abc")], 1, "no_call_in_line", "problem"),
         ([record(model_call_id="7")], 1, "no_call_id", "note"),
