@@ -176,6 +176,15 @@ def test_a_body_is_a_json_object_or_text(tmp_path: Path, body: Any, expected: An
     assert (raw, raw) == (record.get("request_raw"), record.get("response_raw"))
 
 
+@pytest.mark.parametrize(("levels", "kept"), [(253, True), (254, False)])
+def test_what_is_read_can_be_written_again_however_deep_it_is(tmp_path: Path, levels: int, kept: bool) -> None:
+    body = '{"a":' * levels + "1" + "}" * levels
+    result, [record] = exported(tmp_path, span(request=body, response=body))
+    assert (SUCCESS, kept, kept) == (result, record["request"] is not None, record["response"] is not None)
+    CaptureStore(tmp_path).append("again", record)
+    assert [record] == CaptureStore(tmp_path).read("again")
+
+
 def test_raw_text_beside_a_body_is_kept(tmp_path: Path) -> None:
     _, [record] = exported(tmp_path, span(response='{"a":1}', response_raw=b"data: [DONE]\n\n\xff"))
     assert ({"a": 1}, "data: [DONE]\n\n�") == (record["response"], record["response_raw"])

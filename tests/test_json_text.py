@@ -23,6 +23,8 @@ FILLING = b'"' + b"A" * LARGE + b'"'
         b'{"count":' + b"9" * 18 + b',"image":' + FILLING + b"}",
         b'{"odd":NaN,"image":' + FILLING + b"}",
         b'{"a":1,"b":"\\u00e9"}',
+        b'{"deep":' + b"[" * 252 + b"]" * 252 + b',"image":' + FILLING + b"}",
+        b'{"deep":' + b"[" * 252 + b"]" * 252 + b"}",
         b'{"n":1.0,"n":2e3}',
         b'{"same":' + FILLING + b',"n":1,"same":' + FILLING + b"}",
         b'{"same":"short","n":1,"same":' + FILLING + b"}",
@@ -49,6 +51,8 @@ def test_an_object_is_stored_as_json_reads_it(body: bytes) -> None:
     [
         b'{"deep":' + b"[" * 260 + b"]" * 260 + b',"image":' + FILLING + b"}",
         b'{"deep":' + b"[" * 260 + b"]" * 260 + b"}",
+        b'{"deep":' + b"[" * 253 + b"]" * 253 + b',"image":' + FILLING + b"}",
+        b'{"deep":' + b"[" * 253 + b"]" * 253 + b"}",
         b'{"count":' + b"9" * 20 + b',"image":' + FILLING + b"}",
         b'{"count":' + b"9" * 20 + b"}",
         b'{"half":"\\ud83d","image":' + FILLING + b"}",

@@ -93,12 +93,12 @@ def _read_and_write(data: bytes) -> tuple[Any, bytes]:
         pass
     else:
         give_way(len(data))
-        canonical = dumps(value)
+        canonical = dumps_body(value)
         # Most clients write bodies just as they are stored, and then no number was changed in reading.
         if canonical == data or not has_long_number(data):
             return value, canonical
     value = _loads_careful(data)
-    return value, dumps(value)
+    return value, dumps_body(value)
 
 
 def has_long_number(data: bytes) -> bool:
@@ -137,6 +137,17 @@ def dumps(value: Any) -> bytes:
         return orjson.dumps(value)
     except TypeError as exc:  # JSONEncodeError is one
         raise ValueError(str(exc)) from None
+
+
+def dumps_body(value: Any) -> bytes:
+    """The canonical bytes of a body: as `dumps`, of 253 levels at most, since the record around it is one more.
+
+    Who reads the record must be able to write it again.
+
+    Raises:
+        ValueError: the value cannot be stored.
+    """
+    return dumps([value])[1:-1]
 
 
 def mend_surrogates(text: str) -> str:

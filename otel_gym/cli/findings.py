@@ -23,9 +23,9 @@ COLLECTING = "collection_lock"
 UNATTRIBUTED = "unattributed_calls"
 
 MEANING = {
-    TORN_LINE: "a writer was killed, or the disk filled up, while it wrote this line. Its client had not seen the end of "
-    "the answer, so at most one call is lost. read_available() skips the line, the next record stands on a fresh one: "
-    "nothing needs to be done.",
+    TORN_LINE: "a writer was killed, or the disk filled up, while it wrote this line. Its client had not seen the end "
+    "of the answer, so at most one call is lost. read_available() skips the line, the next record stands on a fresh "
+    "one: nothing needs to be done.",
     DAMAGED_LINE: "the line is no JSON object: cut, overwritten, or edited. What it held is lost to every reader; the "
     "other lines are good, and read_available() gives them. Restore the file from a copy, or run the rollout again.",
     NO_CALL: "the line is a JSON object, but no model call: a field has the wrong type. read_available() gives it, the "
