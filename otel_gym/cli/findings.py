@@ -9,6 +9,7 @@ TORN_LINE = "torn_line"
 NO_CALL = "no_call_in_line"
 REPEATED_CALL = "repeated_call"
 COPIED_FILE = "copied_file"
+UNCHECKED_IDS = "unchecked_ids"
 INCOMPLETE = "incomplete"
 EMPTY_FILE = "no_records"
 UNREADABLE_FILE = "unreadable_file"
@@ -35,6 +36,8 @@ MEANING = {
     "copies, or written by two programs. Remove one of the lines.",
     COPIED_FILE: "the first call of this file is the first call of another rollout too: one is a copy, or was renamed. "
     "Remove the copy, or totals over the directory count its calls twice.",
+    UNCHECKED_IDS: "so many calls look as if they stood twice that not all of them were looked for. Where some are "
+    "named above, mend those and verify again; where none is, the directory has too many calls to compare them all.",
     INCOMPLETE: "the marker file says that at least one call of the rollout could not be written: the disk was full or "
     "failing, a write took too long, or a body was over the limit. The model server's log says which. Run the rollout "
     "again, or leave it out.",
@@ -56,7 +59,17 @@ MEANING = {
     "are in no file. A client's base URL lacks /ng-rollout/<rollout id>; the model server's log says whose.",
 }
 
-_NOTES = {NO_NEWLINE, NO_CALL_ID, FOREIGN_FILE, OPEN_PERMISSIONS, READ_ONLY, ODD_MARKER, COLLECTING, UNATTRIBUTED}
+_NOTES = {
+    UNCHECKED_IDS,
+    NO_NEWLINE,
+    NO_CALL_ID,
+    FOREIGN_FILE,
+    OPEN_PERMISSIONS,
+    READ_ONLY,
+    ODD_MARKER,
+    COLLECTING,
+    UNATTRIBUTED,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ import pytest
 
 from otel_gym.cli import capture_directory, main
 from otel_gym.cli.findings import MEANING
-from otel_gym.cli.inspection import RecentIds
 from tests.peak_memory import PEAK_KB
 from tests.sample_records import capture, line, record
 
@@ -41,17 +40,16 @@ def test_the_real_command_names_each_damage_and_what_to_do(tmp_path: Path) -> No
     assert (
         [
             "0-0.capture.jsonl:3: damaged_line",
-            f"0-0.capture.jsonl:5: repeated_call: {twice['model_call_id']}",
             "0-0.capture.jsonl:6: torn_line: cut off in mid-write",
             "0-0.capture.incomplete: incomplete",
             "notes.txt: foreign_file: 2 bytes",
+            f"0-0.capture.jsonl:5: repeated_call: {twice['model_call_id']}, as in line 4",
             "",
         ]
         == [
             lines[0].rpartition(": ")[0],  # the rest are the decoder's words
-            lines[1],
-            lines[2].rpartition(": ")[0],
-            *lines[3:6],
+            lines[1].rpartition(": ")[0],
+            *lines[2:6],
         ]
     )
     assert "repeated_call: two lines have the same model_call_id, so sums count that call" in lines
@@ -188,10 +186,39 @@ def test_a_directory_that_is_not_there_is_wrong_usage(tmp_path: Path, capsys: py
     assert capsys.readouterr().err == f"otel-gym verify: there is no directory '{tmp_path}/x'\n"
 
 
-def test_recent_ids_forget_only_what_lies_far_back() -> None:
-    ids = RecentIds(span=10)
-    assert [False] * 25 == [ids.add(bytes([number])) for number in range(25)]
-    assert (True, True, False) == (ids.add(bytes([24])), ids.add(bytes([15])), ids.add(bytes([3])))
+def test_a_call_that_stands_in_two_files_is_found_in_both(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second, other = record(), record(), record()
+    capture(tmp_path, "0-0", first, other, second)
+    capture(tmp_path, "0-1", record(), second, second)
+    code, shown = verify(capsys, tmp_path)
+    place = f"{second['model_call_id']}, as in 0-0.capture.jsonl:3"
+    assert (1, [("0-1.capture.jsonl", line, "repeated_call", place) for line in (2, 3)]) == (
+        code,
+        [(item["file"], item["line"], item["code"], item["detail"]) for item in shown["findings"]],
+    )
+
+
+def test_of_a_copied_file_only_its_beginning_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copied = capture(tmp_path, "0-0", record(), record(), record()).read_bytes()
+    twice = record()
+    for rollout_id in ("0-1", "0-2"):
+        capture(tmp_path, rollout_id, copied, twice)
+    _, shown = verify(capsys, tmp_path)
+    assert [
+        ("0-1.capture.jsonl", 1, "copied_file", "problem"),
+        ("0-2.capture.jsonl", 1, "copied_file", "problem"),
+        ("0-2.capture.jsonl", 4, "repeated_call", "problem"),
+    ] == found(shown)
+
+
+def test_more_repeated_calls_than_can_be_remembered_are_said_to_be_unchecked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("otel_gym.cli.repeated_calls.MAX_SUSPECTS", 1)
+    one, two = record(), record()
+    capture(tmp_path, "0-0", one, two, one, two)
+    _, shown = verify(capsys, tmp_path)
+    assert [("0-0.capture.jsonl", 3, "repeated_call", "problem"), (".", None, "unchecked_ids", "note")] == found(shown)
 
 
 def peak_memory(*arguments: object) -> tuple[int, int]:
