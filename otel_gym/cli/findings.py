@@ -53,7 +53,8 @@ MEANING = {
     OPEN_PERMISSIONS: "everybody on this machine may change the evidence. chmod o-w it, if that is not meant.",
     READ_ONLY: "the file's owner may not write it, so later calls of the rollout cannot be appended. chmod u+w it, "
     "unless it has been put away on purpose.",
-    ODD_MARKER: "a marker is an empty file; this one has content, which nothing reads.",
+    ODD_MARKER: "a marker is an empty file; this one is something else, or has content, which nothing reads. It counts "
+    "all the same.",
     COLLECTING: "a collection is running, or was: the lock itself is given back by the system, the file stays.",
     UNATTRIBUTED: "model calls that belong to no rollout came to the model servers while the last collection ran: they "
     "are in no file. A client's base URL lacks /ng-rollout/<rollout id>; the model server's log says whose.",

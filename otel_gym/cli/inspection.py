@@ -55,12 +55,9 @@ class Inspection:
         for name in names:
             marker_id = marked_id(name)
             if captured_id(name) is not None:
-                self.rollouts += 1
                 yield from self._capture_file(name)
             elif marker_id is not None:
-                has_file = marker_id + CAPTURE_SUFFIX in there
-                self.rollouts += not has_file
-                yield from self._marker(name, has_file)
+                yield from self._marker(name, marker_id + CAPTURE_SUFFIX in there)
             elif name not in _OWN_FILES:
                 yield Finding(name, found.FOREIGN_FILE, detail=_kind(self.directory / name))
             elif name == COLLECT_LOCK_FILE:
@@ -71,11 +68,12 @@ class Inspection:
 
     def _marker(self, name: str, has_file: bool) -> Iterator[Finding]:
         path = self.directory / name
-        yield Finding(name, found.INCOMPLETE, detail="" if has_file else "and there is no capture file at all")
         try:
-            status = path.stat()
-        except OSError:
+            status = path.lstat()
+        except FileNotFoundError:  # cleared meanwhile
             return
+        self.rollouts += not has_file
+        yield Finding(name, found.INCOMPLETE, detail="" if has_file else "and there is no capture file at all")
         if status.st_size or not stat.S_ISREG(status.st_mode):
             yield Finding(name, found.ODD_MARKER, detail=_kind(path))
 
@@ -84,8 +82,11 @@ class Inspection:
         try:
             status = path.stat()
         except OSError as exc:
-            yield Finding(name, found.UNREADABLE_FILE, detail=exc.strerror or str(exc))
+            if os.path.lexists(path):  # else the rollout was cleared meanwhile
+                self.rollouts += 1
+                yield Finding(name, found.UNREADABLE_FILE, detail=exc.strerror or str(exc))
             return
+        self.rollouts += 1
         if stat.S_ISREG(status.st_mode):
             if status.st_mode & stat.S_IWOTH:
                 yield Finding(name, found.OPEN_PERMISSIONS, detail=stat.filemode(status.st_mode))

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from otel_gym.cli import FAILED, MISUSED
-from otel_gym.cli.capture_directory import NoDirectoryError, existing_directory
+from otel_gym.cli.capture_directory import NoDirectoryError, directory_to_list
 from otel_gym.cli.findings import MEANING, Finding
 from otel_gym.cli.inspection import Inspection
 from otel_gym.cli.json_output import print_json
@@ -48,7 +48,7 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do it, and return the exit code."""
     try:
-        directory = existing_directory(args.directory)
+        directory = directory_to_list(args.directory)
     except NoDirectoryError as exc:
         print(f"otel-gym verify: {exc}", file=sys.stderr)
         return MISUSED

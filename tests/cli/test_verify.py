@@ -12,6 +12,7 @@ import pytest
 
 from otel_gym.cli import capture_directory, main
 from otel_gym.cli.findings import MEANING
+from otel_gym.cli.inspection import Inspection
 from tests.peak_memory import PEAK_KB
 from tests.sample_records import capture, line, record
 
@@ -127,6 +128,74 @@ def test_what_is_wrong_with_files(tmp_path: Path, capsys: pytest.CaptureFixture[
         key=str,
     ) == sorted(found(shown), key=str)
     assert (1, 8, 5, 6) == (code, shown["rollouts"], shown["problems"], shown["notes"])
+
+
+def test_odd_and_long_markers_are_markers_all_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capture(tmp_path, "r" * 241, record())
+    long = ["q" * 237 + ".capture.lost", "r" * 241 + ".capture.lost"]
+    for name in (*long, "short.capture.lost"):
+        (tmp_path / name).touch()
+    (tmp_path / "0-0.capture.incomplete").mkdir()
+    (tmp_path / "0-1.capture.incomplete").symlink_to("nowhere")
+    _, shown = verify(capsys, tmp_path)
+    assert [
+        ("0-0.capture.incomplete", "incomplete", "and there is no capture file at all"),
+        ("0-0.capture.incomplete", "odd_marker", "a directory"),
+        ("0-1.capture.incomplete", "incomplete", "and there is no capture file at all"),
+        ("0-1.capture.incomplete", "odd_marker", "a symbolic link"),
+        (long[0], "incomplete", "and there is no capture file at all"),
+        (long[1], "incomplete", ""),
+        ("short.capture.lost", "foreign_file", "0 bytes"),
+    ] == [(item["file"], item["code"], item["detail"]) for item in shown["findings"]]
+    assert 4 == shown["rollouts"]
+
+
+def test_a_rollout_that_is_cleared_meanwhile_is_none(tmp_path: Path) -> None:
+    for rollout_id in ("0-0", "0-1", "0-2"):
+        capture(tmp_path, rollout_id, b"{broken\n")
+        (tmp_path / f"{rollout_id}.capture.incomplete").touch()
+    inspection = Inspection(tmp_path)
+    findings = inspection.findings()
+    assert "0-0.capture.jsonl" == next(findings).file
+    for path in tmp_path.glob("0-1.*"):
+        path.unlink()
+    rest = [finding.file for finding in findings]
+    assert ["0-0.capture.incomplete", "0-2.capture.jsonl", "0-2.capture.incomplete"] == rest
+    assert 2 == inspection.rollouts
+
+
+def test_a_directory_that_may_not_be_listed_is_wrong_usage(tmp_path: Path) -> None:
+    """In a child without root's rights, since root may list anything."""
+    sealed = tmp_path / "sealed"
+    sealed.mkdir()
+    for parent in (*tmp_path.parents, tmp_path):
+        if parent.stat().st_uid == os.getuid() and "pytest-" in str(parent):
+            parent.chmod(0o755)
+    sealed.chmod(0o311)
+    for command in ("verify", "show"):
+        result = subprocess.run(
+            [sys.executable, "-c", WITHOUT_RIGHTS, command, str(sealed), "--json"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (2, "", f"otel-gym {command}: the directory '{sealed}' cannot be listed: Permission denied\n") == (
+            result.returncode,
+            result.stdout,
+            result.stderr,
+        )
+
+
+WITHOUT_RIGHTS = """
+import os, sys
+from otel_gym.cli import main, make_parser
+make_parser()  # loads what the child may not read any more
+if os.getuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+sys.exit(main(sys.argv[1:]))
+"""
 
 
 def test_notes_alone_leave_a_directory_complete(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
