@@ -94,11 +94,11 @@ class Inspection:
                 yield Finding(name, found.READ_ONLY, detail=stat.filemode(status.st_mode))
             self.bytes += status.st_size
         try:
-            yield from self._lines(name, path)
+            yield from self._lines(name, path, status.st_size)
         except OSError as exc:
             yield Finding(name, found.UNREADABLE_FILE, detail=exc.strerror or str(exc))
 
-    def _lines(self, name: str, path: Path) -> Iterator[Finding]:
+    def _lines(self, name: str, path: Path, size: int) -> Iterator[Finding]:
         lines = 0
         for line, call in calls_of(path):
             lines += 1
@@ -120,9 +120,7 @@ class Inspection:
                 code = found.TORN_LINE if line.torn else found.DAMAGED_LINE
                 yield Finding(name, code, line.number, f"{call.reason} ({plural(line.size, 'byte')})")
         if not lines:
-            yield Finding(
-                name, found.EMPTY_FILE, detail="the file is empty" if not path.stat().st_size else "blank lines only"
-            )
+            yield Finding(name, found.EMPTY_FILE, detail="blank lines only" if size else "the file is empty")
 
     def _repeated_calls(self, names: Iterable[str]) -> Iterator[Finding]:
         """Read the files again, where a call may stand in two places."""

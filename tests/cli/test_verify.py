@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,24 @@ def test_a_rollout_that_is_cleared_meanwhile_is_none(tmp_path: Path) -> None:
     rest = [finding.file for finding in findings]
     assert ["0-0.capture.incomplete", "0-2.capture.jsonl", "0-2.capture.incomplete"] == rest
     assert 2 == inspection.rollouts
+
+
+def test_a_file_is_judged_by_what_was_read_of_it_whatever_becomes_of_it_meanwhile(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = capture(tmp_path, "0-0"), capture(tmp_path, "0-1")
+
+    def calls_of(path: Path) -> Iterator[Any]:
+        yield from capture_directory.calls_of(path)
+        first.write_bytes(line(record()))
+        second.unlink(missing_ok=True)
+
+    monkeypatch.setattr("otel_gym.cli.inspection.calls_of", calls_of)
+    _, shown = verify(capsys, tmp_path)
+    assert [("0-0.capture.jsonl", "the file is empty")] == [
+        (item["file"], item["detail"]) for item in shown["findings"]
+    ]
+    assert 1 == shown["rollouts"]
 
 
 def test_a_directory_that_may_not_be_listed_is_wrong_usage(tmp_path: Path) -> None:
