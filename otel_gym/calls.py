@@ -209,7 +209,7 @@ class Call:
             if self.arrival is not None:
                 self.response_object = assembly.response
             try:
-                out[names.RESPONSE] = json_text.dumps_body(assembly.response)
+                out[names.RESPONSE] = json_text.dumps_read(assembly.response, len(body))
             except ValueError:  # the text is kept; only the rebuilt object cannot be (divergence 1)
                 category = category or "capture_parse_error"
         return terminal is not None, category

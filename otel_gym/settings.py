@@ -131,7 +131,11 @@ class Settings(BaseModel):
         allow_inf_nan=False,
     )
     writer_threads: _Whole = _setting(
-        4, "Threads that write; so many rollouts are fsynced at once.", "whole number, 1 to 256", ge=1, le=256
+        4,
+        "Threads that write; on Linux each fsyncs the files of up to 16 rollouts side by side.",
+        "whole number, 1 to 256",
+        ge=1,
+        le=256,
     )
     max_open_files: _Whole = _setting(256, "Capture files kept open between records.", "whole number, at least 1", ge=1)
     rollout_id_header: str | None = _setting(

@@ -7,14 +7,16 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
+from otel_gym_jsonl.building import GROUP_BYTES, GROUP_LINES, TURN_BYTES, TURN_LANES
 from otel_gym_jsonl.files import marked_id
-from otel_gym_jsonl.writer import GROUP_BYTES, GROUP_LINES, TURN_BYTES, TURN_LANES, Writer
+from otel_gym_jsonl.syncs import Syncs
+from otel_gym_jsonl.writer import Writer
 
 PATIENCE_S = 30
 
@@ -141,6 +143,33 @@ def test_a_line_that_takes_long_to_build_holds_no_other_of_its_turn(directory: P
     assert {None} == set(all_told(told))
     writer.close()
     assert [] == markers(directory)
+
+
+def test_the_files_of_a_turn_are_synced_side_by_side(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once: list[int] = []
+    run = Syncs.run
+
+    def counted(syncs: Syncs, descriptors: Sequence[int], pulse: float) -> Iterator[tuple[int, OSError | None] | None]:
+        at_once.append(len(descriptors))
+        return run(syncs, descriptors, pulse)
+
+    monkeypatch.setattr(Syncs, "run", counted)
+    writer = Writer(directory, threads=1)
+    told = a_turn(writer, *[lambda: b"{}\n"] * TURN_LANES)
+    assert {None} == set(all_told(told))
+    writer.close()
+    assert at_once == [TURN_LANES]
+
+
+def test_without_the_system_s_help_files_are_synced_one_by_one(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("otel_gym_jsonl.writer.open_syncs", lambda _: None)
+    writer = Writer(directory, threads=1)
+    told = a_turn(writer, *[lambda: b"{}\n"] * TURN_LANES)
+    assert {None} == set(all_told(told))
+    assert [b"{}\n"] * TURN_LANES == [lines(directory, f"r{number}") for number in range(TURN_LANES)]
+    writer.close()
 
 
 def test_who_waits_for_a_durable_line_is_told_though_its_thread_is_held(directory: Path) -> None:

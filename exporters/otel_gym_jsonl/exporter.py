@@ -80,7 +80,7 @@ def line(evidence: Mapping[str, Any], canonical: Collection[object] = ()) -> byt
 
     Args:
         evidence: attributes of a span for which `is_evidence` holds.
-        canonical: bodies that `json_text.dumps_body` made. Where the span still has these very objects they go into the
+        canonical: bodies as `json_text` made them. Where the span still has these very objects they go into the
             line as they are; any other body is parsed and written anew, so that a line is canonical whoever made the
             span.
 
@@ -134,7 +134,7 @@ def _body(body: Any, raw: Any, canonical: Collection[object]) -> tuple[bytes, st
     try:
         value = json_text.loads(data)
         if isinstance(value, dict):
-            return json_text.dumps_body(value), raw_text
+            return json_text.dumps_body(value, len(data)), raw_text
     except ValueError:
         pass  # no JSON, or none that can be stored
     return b"null", raw_text if raw_text is not None else json_text.as_text(data)

@@ -160,7 +160,8 @@ class CaptureFile:
         self._locked = False
         self._identity = (-1, -1)  # device and inode behind the descriptor
         self._whole_size = -1  # the size that our own last append left behind: no need to look at the tail
-        self._size = 0
+        self._size = 0  # when it was locked, and after each append
+        self._written = 0  # what comes on top when it is synced
         _open_files.add(self)  # before there is a descriptor, so that a fork at any moment finds it
         self._open()
 
@@ -237,6 +238,15 @@ class CaptureFile:
         Raises:
             OSError: the lines are not durable; the file ends as it did before, as far as the disk allowed.
         """
+        self.write(lines)
+        self.sync()
+
+    def write(self, lines: bytes) -> None:
+        """The first half of `append`; `sync` or `is_synced` comes next, or `cut_back`.
+
+        Raises:
+            OSError: as `append` does.
+        """
         size = self._size
         if size and size != self._whole_size and os.pread(self._fd, 1, size - 1) != b"\n":
             lines = b"\n" + lines
@@ -248,20 +258,41 @@ class CaptureFile:
                 if count == 0:
                     raise OSError(errno.EIO, "the file takes no more bytes", str(self.path))
                 written += count
+        except OSError:
+            self.cut_back()
+            raise
+        self._written = written
+
+    def sync(self) -> None:
+        """The other half of `append`; raises as it does."""
+        try:
             os.fsync(self._fd)
-            if size == 0:
+            if self.is_new:
                 sync_directory(self._directory)
         except OSError:
-            self._cut_back(size)
+            self.cut_back()
             raise
-        self._size = self._whole_size = size + written
+        self.is_synced()
 
-    def _cut_back(self, size: int) -> None:
+    def is_synced(self) -> None:
+        """The other half, done by the caller: file and, of a new one, directory."""
+        self._size = self._whole_size = self._size + self._written
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was in the file when it was locked: its directory's entry may not be durable yet."""
+        return self._size == 0
+
+    def fileno(self) -> int:
+        """The descriptor, to sync the file by."""
+        return self._fd
+
+    def cut_back(self) -> None:
         """Take a failed append away again; where that fails too, the next append starts on a fresh line."""
         self.restored = False
         with contextlib.suppress(OSError):
-            os.ftruncate(self._fd, size)
-            self.restored = os.fstat(self._fd).st_size == size
+            os.ftruncate(self._fd, self._size)
+            self.restored = os.fstat(self._fd).st_size == self._size
 
 
 _open_files: weakref.WeakSet[CaptureFile] = weakref.WeakSet()
