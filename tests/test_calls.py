@@ -324,3 +324,17 @@ def test_each_call_has_an_id_of_its_own(make: Callable[[], Call]) -> None:
     ids = {make().model_call_id for _ in range(100)}
     assert (100, {32}) == (len(ids), {len(each) for each in ids})
     assert all(set(each) <= set("0123456789abcdef") for each in ids)
+
+
+@pytest.mark.parametrize(("levels", "category"), [(253, None), (254, "capture_parse_error")])
+def test_a_rebuilt_response_leaves_room_for_the_record_around_it(levels: int, category: str | None) -> None:
+    call = Call("0-0", DIALECTS["/v1/responses"], 1 << 20, None)
+    response = '{"a":' * levels + "1" + "}" * levels
+    call.is_stream, call.status = True, 200
+    call.response.add(b'event: response.completed\ndata: {"response":' + response.encode() + b"}\n\n")
+    found = evidence(call)
+    assert (category, category is None, True) == (
+        found.get("error_category"),
+        found.get("response") == json.loads(response),
+        response in found["response_raw"],
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import orjson
 import pytest
@@ -25,6 +26,9 @@ FILLING = b'"' + b"A" * LARGE + b'"'
         b'{"count":' + b"9" * 18 + b',"image":' + FILLING + b"}",
         b'{"odd":NaN,"image":' + FILLING + b"}",
         b'{"a":1,"b":"\\u00e9"}',
+        b'{"deep":' + b"[" * 252 + b"]" * 252 + b',"image":' + FILLING + b"}",
+        b'{"deep":' + b"[" * 252 + b"]" * 252 + b"}",
+        b'{"deep":' + b"[" * 252 + b"]" * 252 + b',"numbers":[' + b"1," * LARGE + b"0]}",
         b'{"n":1.0,"n":2e3}',
         b'{"same":' + FILLING + b',"n":1,"same":' + FILLING + b"}",
         b'{"same":"short","n":1,"same":' + FILLING + b"}",
@@ -52,6 +56,9 @@ def test_an_object_is_stored_as_json_reads_it(body: bytes) -> None:
     [
         b'{"deep":' + b"[" * 260 + b"]" * 260 + b',"image":' + FILLING + b"}",
         b'{"deep":' + b"[" * 260 + b"]" * 260 + b"}",
+        b'{"deep":' + b"[" * 253 + b"]" * 253 + b',"image":' + FILLING + b"}",
+        b'{"deep":' + b"[" * 253 + b"]" * 253 + b"}",
+        b'{"deep":' + b"[" * 253 + b"]" * 253 + b',"numbers":[' + b"1," * LARGE + b"0]}",
         b'{"count":' + b"9" * 20 + b',"image":' + FILLING + b"}",
         b'{"count":' + b"9" * 20 + b"}",
         b'{"half":"\\ud83d","image":' + FILLING + b"}",
@@ -129,6 +136,16 @@ def nested(levels: int) -> object:
 def test_a_value_of_many_parts_or_levels_is_written_as_any_other(rest: object) -> None:
     value = {"image": "A" * 2 * LARGE, "rest": rest, "last": "B" * 2 * LARGE}
     assert orjson.dumps(value) == json_text.dumps_read(value, LARGE)
+
+
+@pytest.mark.parametrize("write", [json_text.dumps_body, json_text.dumps_read])
+@pytest.mark.parametrize("size", [0, LARGE])
+def test_a_body_leaves_room_for_the_record_around_it(write: Callable[[object, int], bytes], size: int) -> None:
+    for others in ([], [0] * 5000):
+        body = [nested(252), *others]
+        assert orjson.dumps({"request": body}) == b'{"request":' + write(body, size) + b"}"
+        with pytest.raises(ValueError, match=r"."):
+            write([nested(253), *others], size)
 
 
 @pytest.mark.parametrize("value", ["\ud83d" + "A" * 2 * LARGE, 2**70, nested(2000)])

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from otel_gym_jsonl.building import GROUP_BYTES, GROUP_LINES, TURN_BYTES, TURN_LANES
+from otel_gym_jsonl.files import marked_id
 from otel_gym_jsonl.syncs import Syncs
 from otel_gym_jsonl.writer import Writer
 
@@ -57,7 +58,7 @@ def lines(directory: Path, rollout: str = "a") -> bytes:
 
 
 def markers(directory: Path) -> list[str]:
-    return sorted(path.name for path in directory.glob("*.incomplete"))
+    return sorted(path.name for path in directory.iterdir() if marked_id(path.name))
 
 
 class Gate:
@@ -326,13 +327,9 @@ def test_a_file_that_is_in_use_when_its_writer_retires_is_closed_all_the_same(di
     assert open_before == len(os.listdir("/proc/self/fd"))  # noqa: PTH208
 
 
-def test_a_rollout_whose_marker_can_have_no_name_is_said_once_and_not_owed(
-    directory: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_rollout_of_the_longest_id_is_marked_too(directory: Path) -> None:
     longest = "r" * 241
     writer = Writer(directory, threads=1)
-    told = submit(writer, longest, ValueError("no line"))
-    assert isinstance(told.result(PATIENCE_S), ValueError)
-    assert ([], True) == (writer.markers.owed, writer.drain(PATIENCE_S))
-    assert "too long for a marker" in caplog.text
+    assert isinstance(submit(writer, longest, ValueError("no line")).result(PATIENCE_S), ValueError)
+    assert ([f"{longest}.capture.lost"], True) == (markers(directory), writer.drain(PATIENCE_S))
     writer.close()

@@ -21,6 +21,7 @@ _LONG_NUMBER = b"0" * 19  # the shortest run of digits that may not fit 64 bits
 _SLICE = 1 << 18
 _LARGE = 1 << 20
 _MOST_PARTS = 1 << 12
+_MOST_LEVELS = 253  # of a body: orjson writes one more, which is the record
 _BAD_BYTES = "otel_gym_jsonl.bad_bytes"
 
 
@@ -99,12 +100,12 @@ def _read_and_write(data: bytes) -> tuple[Any, bytes]:
         pass
     else:
         give_way(len(data))
-        canonical = dumps(value)
+        canonical = dumps_body(value, len(data))
         # Most clients write bodies just as they are stored, and then no number was changed in reading.
         if canonical == data or not has_long_number(data):
             return value, canonical
     value = _loads_careful(data)
-    return value, dumps(value)
+    return value, dumps_body(value, len(data))
 
 
 def has_long_number(data: bytes) -> bool:
@@ -145,40 +146,61 @@ def dumps(value: Any) -> bytes:
         raise ValueError(str(exc)) from None
 
 
-def dumps_read(value: Any, size: int) -> bytes:
-    """The same as `dumps`, of a value read from so many bytes: after long texts the event loop may run in between.
+def dumps_body(value: Any, size: int) -> bytes:
+    """The canonical bytes of a body that was read from so many bytes: as `dumps`, but of 253 levels at most.
+
+    The record around it is one more, and who reads the record must be able to write it again.
 
     Raises:
-        ValueError: as `dumps` does.
+        ValueError: the value cannot be stored.
     """
-    if size < _LARGE:
+    if size >= _LARGE and _has_few_parts(value):  # a large body is not copied if that can be helped
         return dumps(value)
-    parts = _Parts()
-    try:
-        copy = parts.of(value)
-    except RecursionError:
-        return dumps(value)
-    return dumps(copy if parts.long_texts and parts.count < _MOST_PARTS else value)
+    return dumps([value])[1:-1]
 
 
-class _Parts:
-    """A value with its long texts as JSON already; not that of a value of very many parts."""
+def dumps_read(value: Any, size: int) -> bytes:
+    """The same as `dumps_body`, but after long texts the event loop may run in between.
+
+    Raises:
+        ValueError: the value cannot be stored.
+    """
+    if size < _LARGE or not _has_few_parts(value):
+        return dumps_body(value, size)
+    texts = _LongTexts()
+    copy = texts.apart(value)
+    return dumps(copy if texts.found else value)
+
+
+def _has_few_parts(value: Any) -> bool:
+    """Whether it is quickly walked through: no very many parts, and no more levels than a body may have."""
+    level = [value] if isinstance(value, (dict, list)) else []
+    parts = 0
+    for _ in range(_MOST_LEVELS):
+        parts += sum(map(len, level))
+        if parts >= _MOST_PARTS:
+            return False
+        within = [one.values() if isinstance(one, dict) else one for one in level]
+        level = [item for items in within for item in items if isinstance(item, (dict, list))]
+        if not level:
+            return True
+    return False
+
+
+class _LongTexts:
+    """Writes the long texts of a value as JSON, ahead of the rest."""
 
     def __init__(self) -> None:
-        self.count = 0
-        self.long_texts = 0
+        self.found = False
 
-    def of(self, value: Any) -> Any:
+    def apart(self, value: Any) -> Any:
         """The same value, as orjson writes it."""
-        self.count += 1
-        if self.count >= _MOST_PARTS:
-            return value
         if isinstance(value, dict):
-            return {key: self.of(one) for key, one in value.items()}
+            return {key: self.apart(one) for key, one in value.items()}
         if isinstance(value, list):
-            return [self.of(one) for one in value]
+            return [self.apart(one) for one in value]
         if isinstance(value, str) and len(value) > _LARGE:
-            self.long_texts += 1
+            self.found = True
             return orjson.Fragment(b"".join(dumps_text(value)))
         return value
 
