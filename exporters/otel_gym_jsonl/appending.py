@@ -18,6 +18,7 @@ logger = logging.getLogger(__name__)
 
 LOCK_TRIES = 16  # asked politely this often, then a thread of its own queues for the lock
 LOCK_PAUSE_SECONDS = (0.0005, 0.02)
+DESCRIPTOR_PAUSE_SECONDS = 0.005
 
 
 class Appender:
@@ -60,11 +61,12 @@ class Appender:
             file = self._handles.take(lane.rollout_id)
             if not self._acquire(lane, file):
                 self._handles.give(lane.rollout_id, file)
-                lane.ready = [job for job in lane.ready if not job.settled]
                 first, longest = LOCK_PAUSE_SECONDS
-                return Served(lane, pause=min(longest, first * 2**lane.lock_tries) if lane.ready else None)
+                return _later(lane, min(longest, first * 2**lane.lock_tries))
             lane.lock_tries = 0
         except Exception as exc:  # noqa: BLE001  whatever it is, it costs no other rollout
+            if file is None and out_of_descriptors(exc) and self._handles.some_come_back:
+                return _later(lane, DESCRIPTOR_PAUSE_SECONDS)
             self._give_up(lane.take_ready(), file, exc)
             return Served(lane)
         jobs = lane.take_ready()
@@ -187,3 +189,9 @@ class Appender:
 
 def _joined(jobs: list[Job]) -> bytes:
     return jobs[0].line if len(jobs) == 1 else b"".join([job.line for job in jobs])
+
+
+def _later(lane: Lane, pause: float) -> Served:
+    """What of the lane's lines somebody still waits for is tried again after so many seconds."""
+    lane.ready = [job for job in lane.ready if not job.settled]
+    return Served(lane, pause=pause if lane.ready else None)

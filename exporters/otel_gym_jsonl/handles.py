@@ -12,12 +12,13 @@ from pathlib import Path
 from otel_gym_jsonl.files import CaptureFile
 
 DESCRIPTOR_TRIES = 4  # what is closed for one thread, another may take
+MOST_IN_USE = 64  # beyond one for each thread
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
-def out_of_descriptors(error: OSError) -> bool:
+def out_of_descriptors(error: Exception) -> bool:
     """Whether the process, or the system, has no descriptor left."""
-    return error.errno in _OUT_OF_DESCRIPTORS
+    return isinstance(error, OSError) and error.errno in _OUT_OF_DESCRIPTORS
 
 
 class Handles:
@@ -55,7 +56,12 @@ class Handles:
     @property
     def room(self) -> int:
         """How many more files may be in use at once, where one may do with fewer."""
-        return max(0, self._limit - self._in_use)
+        return max(0, min(self._limit, MOST_IN_USE) - self._in_use)
+
+    @property
+    def some_come_back(self) -> bool:
+        """Whether files are in use: who finds no descriptor left may find one later."""
+        return self._in_use > 0
 
     def _open(self, rollout_id: str) -> CaptureFile:
         tries = DESCRIPTOR_TRIES

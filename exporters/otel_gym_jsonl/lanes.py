@@ -118,7 +118,7 @@ class Served:
 
     Attributes:
         durable: jobs whose lines are; nobody was told yet.
-        pause: seconds after which the file's lock is asked for again, None where it was not somebody else's.
+        pause: seconds after which it is tried again: the lock is somebody else's, or no descriptor is left.
     """
 
     __slots__ = ("durable", "lane", "pause")

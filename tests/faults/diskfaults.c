@@ -132,7 +132,7 @@ static struct verdict judge(const char *operation, const char *name) {
 }
 
 #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
-#define REFUSE(verdict) do { if ((verdict).fails) { errno = (verdict).fails; return -1; } } while (0)
+#define REFUSE(judged) do { struct verdict once = judged; if (once.fails) { errno = once.fails; return -1; } } while (0)
 
 ssize_t write(int fd, const void *data, size_t size) {
     char buffer[PATH_MAX];

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import zlib
@@ -12,7 +13,7 @@ import pytest
 import zstandard
 
 from tests.faults.conftest import Start
-from tests.faults.processes import asked, eventually
+from tests.faults.processes import asked, eventually, served
 
 MEGABYTE = 1 << 20
 
@@ -38,6 +39,17 @@ def test_a_thousand_rollouts_on_a_slow_disk_stay_within_256_descriptors(start: S
     child.serve(*(asked(f"r{number}", 1) for number in range(1000)))
     assert [["1"]] * 1000 == [child.uniques(f"r{number}") for number in range(1000)]
     assert [] == child.errors()
+
+
+def test_who_finds_no_descriptor_waits_for_those_of_other_files(start: Start, disk_faults: Path) -> None:
+    child = start(library=disk_faults)
+    child.disk("fsync a.capture.jsonl hang 1000 0 1", f"open b.capture.jsonl fail {errno.EMFILE} 0 12")
+    busy = child.begin("calls", calls=[asked("a", 1)])
+    path = child.store.path_for("a")
+    assert eventually(lambda: path.exists() and path.read_bytes().endswith(b"\n"))
+    child.serve(asked("b", 1))
+    served(busy)
+    assert (["1"], False, []) == (child.uniques("b"), child.is_marked("b"), child.errors())
 
 
 def test_without_a_descriptor_left_the_answer_goes_and_the_rollout_is_marked_later(start: Start) -> None:
