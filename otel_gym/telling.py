@@ -63,7 +63,7 @@ class Telling:
         if (measured := instruments()) is not None:
             first = call.latency_ttft_ms
             first_token = None if first is None or not call.is_stream else first / 1000
-            measured.call(self._facts, call.latency_ms / 1000, first_token, self._arrival.listening_facts())
+            measured.call(self._facts, call.latency_ms / 1000, first_token, self._arrival.server_facts())
             if line is None:
                 measured.lost()
             else:

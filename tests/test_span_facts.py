@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry.trace import StatusCode
@@ -150,21 +151,23 @@ async def test_the_span_has_the_times_of_the_record(mirrored: Mirrored) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "expected"),
+    ("server", "expected"),
     [
-        (b"model.test:8000", ("model.test", 8000)),
-        (b"model.test", ("model.test", 80)),
-        (b"[::1]:9", ("::1", 9)),
-        (b"", ("127.0.0.1", 8000)),
-        (b"no host:at all", ("127.0.0.1", 8000)),
+        (("10.0.0.7", 8000), ("10.0.0.7", 8000)),
+        (["::1", 9], ("::1", 9)),
+        (("/run/model.sock", None), ("/run/model.sock", None)),
+        (None, (None, None)),
+        ("10.0.0.7", (None, None)),
     ],
 )
-async def test_the_address_is_the_one_that_the_client_asked(
-    mirrored: Mirrored, host: bytes, expected: tuple[str, int]
+@pytest.mark.parametrize("host", [b"secret", b"secret:99999", b"[secret]:9"])
+async def test_the_address_is_that_of_the_socket_whatever_the_client_writes_into_host(
+    mirrored: Mirrored, host: bytes, server: Any, expected: tuple[str | None, int | None]
 ) -> None:
-    await mirrored.call(scope={"headers": [(b"host", host)]})
+    await mirrored.call(scope={"headers": [(b"host", host)], "server": server})
     said = attributes(mirrored.span())
-    assert expected == (said["server.address"], said["server.port"])
+    assert expected == (said.get("server.address"), said.get("server.port"))
+    assert "secret" not in str(mirrored.span())
 
 
 async def test_the_path_is_that_of_the_application(mirrored: Mirrored) -> None:

@@ -5,7 +5,7 @@ The query of a request says how it plays:
     POST /ng-rollout/0-0/v1/chat/completions?play=refuse&pause=0.2
 
 `play`: `answer` (the default; a stream when the request asks for one), `refuse` (status 429), `raise`, `cut` (a stream
-that ends early). `pause`: seconds before the answer.
+that ends early), `garble` (no JSON object). `pause`: seconds before the answer.
 
 The body of a request says what is answered: `say` is the text; `answered` are fields that the answer has beside or
 instead of its own; `events` are the payloads of a stream, in the place of the usual ones; `answered_headers` go with
@@ -60,6 +60,8 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
         await _answer(send, 429, {"error": {"type": "rate_limit", "message": said}}, headers)
     elif play == "raise":
         raise PlayedError(said)
+    elif play == "garble":
+        await _answer(send, 200, said, headers)
     elif asked.get("stream") or play == "cut":
         events = _events(dialect, said, asked.get("events"))
         await _stream(send, events[:3] if play == "cut" else events, headers)
@@ -81,7 +83,7 @@ async def _stream(send: Send, events: list[bytes], more_headers: list[tuple[byte
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _answer(send: Send, status: int, value: dict[str, Any], more_headers: list[tuple[bytes, bytes]]) -> None:
+async def _answer(send: Send, status: int, value: Any, more_headers: list[tuple[bytes, bytes]]) -> None:
     data = json.dumps(value).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(data)).encode()), *more_headers]
     await send({"type": "http.response.start", "status": status, "headers": headers})
