@@ -91,7 +91,7 @@ def span_facts(
 def span_name(facts: Mapping[str, AttributeValue]) -> str:
     """Operation and model: `chat gpt-4.1`; the operation alone where no model was asked for."""
     model = facts.get(semconv.REQUEST_MODEL)
-    return f"{semconv.CHAT} {model}" if model else semconv.CHAT
+    return f"{semconv.CHAT} {model}"[:LONGEST_SEARCHED] if model else semconv.CHAT
 
 
 @lru_cache(maxsize=4096)

@@ -52,6 +52,12 @@ async def test_a_request_without_a_model_gives_a_name_without_one(mirrored: Mirr
     assert "chat" == mirrored.span().name
 
 
+async def test_a_model_with_a_long_name_gives_a_name_that_a_backend_still_finds(mirrored: Mirrored) -> None:
+    await mirrored.call(body=json.dumps({"model": "m" * 300}).encode())
+    span = mirrored.span()
+    assert ("chat " + "m" * 250, "m" * 255) == (span.name, attributes(span)["gen_ai.request.model"])
+
+
 RICH = {
     "model": "m", "stream": True, "temperature": 0.5, "top_p": 1, "top_k": 4, "max_tokens": 8, "seed": 1, "n": 2,
     "frequency_penalty": 0.1, "presence_penalty": 0.2, "reasoning_effort": "low", "stop": ["END"],
