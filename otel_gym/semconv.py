@@ -97,7 +97,7 @@ SPAN_ATTRIBUTES: Final[dict[str, str]] = {
     REQUEST_STREAM: "True when a stream was asked for; absent otherwise.",
     REQUEST_REASONING_LEVEL: "Reasoning effort in the provider's own word, such as `low` or `high`.",
     REQUEST_PREVIOUS_RESPONSE_ID: "Response that this request goes on from (Responses API).",
-    CONVERSATION_ID: "Conversation that the provider or the client names; never the rollout.",
+    CONVERSATION_ID: "Conversation that provider or client names, or a chain of responses makes; never the rollout.",
     RESPONSE_ID: "Id of the answer.",
     RESPONSE_MODEL: "Model that answered.",
     RESPONSE_FINISH_REASONS: "Why each answer ended, in the provider's own words.",
