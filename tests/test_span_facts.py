@@ -77,17 +77,23 @@ async def test_every_name_of_the_table_is_emitted_and_no_other(
     tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "SPAN_ONLY")
-    mirrored = Mirrored(tmp_path, receiver, model_server_name="policy")
+    room = 64 * 1024
+    mirrored = Mirrored(tmp_path, receiver, model_server_name="policy", mirror_queue_bytes=room)
     pieces = [piece.replace(json.dumps(answer("chat", "ab")["usage"]).encode(), json.dumps(USAGE).encode())
               for piece in stream("chat", "a", "b")]  # fmt: skip
     await mirrored.call(ScriptedModel(pieces), "3-1-a2", body=json.dumps(RICH).encode(), headers=WHO)
     responses = {"model": "m", "instructions": "be brief", "input": "hi", "previous_response_id": "r0"}
     await mirrored.call(None, "3-1-a2", "responses", body=json.dumps(responses).encode())
     await mirrored.call(ScriptedModel.of({}, status=500), "3-1-a2")
-    emitted = {name for span in mirrored.spans(3) for name in attributes(span)}
-    shed_only = {semconv.MIRROR_SHED_CONTENT_BYTES}
-    assert (set(), shed_only) == semconv.differences(emitted)
-    assert [] == [span for span in mirrored.spans(3) if len(span.attributes) > 128]
+    large = {"model": "m", "messages": [{"role": "user", "content": "x" * room}]}
+    await mirrored.call(None, "3-1-a2", body=json.dumps(large).encode())
+    spans = mirrored.spans(4)
+    mirrored.close()
+    assert (set(), set()) == semconv.differences(name for span in spans for name in attributes(span))
+    [shed] = [said for said in map(attributes, spans) if semconv.MIRROR_SHED_CONTENT_BYTES in said]
+    assert shed[semconv.MIRROR_SHED_CONTENT_BYTES] > room
+    assert set() == semconv.CONTENT_ATTRIBUTES & set(shed)
+    assert [] == [span for span in spans if len(span.attributes) > 128]
 
 
 @pytest.mark.usefixtures("limits_read_anew")
