@@ -42,7 +42,9 @@ async def ask(
 
 
 def said(mirrored: Mirrored, count: int) -> list[str | None]:
-    return [attributes(span).get(semconv.CONVERSATION_ID) for span in mirrored.spans(count)]
+    """The conversation of each call, in the order of the calls: their spans may come in another."""
+    spans = sorted(mirrored.spans(count), key=lambda span: span.start_time_unix_nano)
+    return [attributes(span).get(semconv.CONVERSATION_ID) for span in spans]
 
 
 async def test_a_chain_goes_by_the_response_that_it_began_with(mirrored: Mirrored) -> None:
