@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LONGEST_MODULE = 500
 # Copies of what is shared with other implementations, kept as they came.
 COPIED = {f"tests/conformance/{name}.py" for name in ("driver", "run_cases", "staging_flow")}
+LEFTOVERS = {".orig", ".rej", ".bak"}
 NAMELESS = {"utils", "helpers", "common", "misc"}
 # `Settings` reads the environment; OpenTelemetry's own variables and a terminal's (NO_COLOR, TERM) are no settings.
 MAY_READ_ENVIRONMENT = {
@@ -55,6 +56,14 @@ def environment_readers(name: str, text: str) -> Iterator[str]:
             yield f"{name}, line {node.lineno}: reads the environment: make it a setting"
 
 
+def leftovers() -> Iterator[str]:
+    """What patches and merges leave behind would go into the wheel."""
+    for folder in ("otel_gym", "exporters"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in LEFTOVERS:
+                yield f"{path.relative_to(ROOT).as_posix()}: left behind, delete it"
+
+
 def version_and_changelog() -> Iterator[str]:
     """The changelog begins with what is unreleased, or with the version that the package has."""
     namespace: dict[str, str] = {}
@@ -88,6 +97,7 @@ def breaches() -> Iterator[str]:
     for name, text in modules():
         yield from long_or_nameless(name, text)
         yield from environment_readers(name, text)
+    yield from leftovers()
     yield from version_and_changelog()
     yield from floors()
 

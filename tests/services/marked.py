@@ -63,8 +63,8 @@ def request(marker: str, dialect: DialectName) -> dict[str, Any]:
     return {**body, "messages": conversation}
 
 
-def headers(marker: str) -> dict[str, str]:
-    """Keys, cookies, and headers of any name."""
+def headers(marker: str, is_valid: bool) -> dict[str, str]:
+    """Keys, cookies, and headers of any name; a trace state that is valid or not."""
     named = ("user-agent", "x-api-key", "cookie", "baggage", "referer", "x-request-id", "host", "x-forwarded-for")
     return {
         "authorization": f"Bearer {marker}",
@@ -73,7 +73,7 @@ def headers(marker: str) -> dict[str, str]:
         "x-forwarded-host": marker,
         "forwarded": f"for={marker};host={marker}",
         "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-        "tracestate": f"vendor={marker}",
+        "tracestate": f"vendor={marker}" if is_valid else f"{marker} is no trace state",
         "x-stainless-retry-count": marker,
     }
 

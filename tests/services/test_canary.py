@@ -31,7 +31,8 @@ def serve(server: CapturedServer, marker: str, choice: random.Random) -> set[str
         query = {"play": play, marker: marker}
         body = {**request(marker, dialect), "stream": choice.random() < 0.5}
         body["events"] = events(marker, dialect, fails=choice.random() < 0.2)
-        server.call(f"{number % 8}-0", dialect, headers=headers(marker), query=query, **body)
+        sent = headers(marker, is_valid=choice.random() < 0.5)
+        server.call(f"{number % 8}-0", dialect, headers=sent, query=query, **body)
     records = [record for rollout_id in server.store.rollout_ids() for record in server.store.read(rollout_id)]
     answers = [record["response"] for record in records if record["error_category"] is None]
     assert (CALLS, True) == (len(records), all(marker in str(record["request"]) for record in records))
