@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from demo.child import ChildError
+from demo.collecting import ROLLOUT as COLLECTED
 from demo.collecting import CollectError, collect
 from demo.report import pretty, rollout_lines, shortfalls
 from demo.rollouts import ROLLOUTS, run_all
@@ -59,6 +60,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     print(f"One record of rollout {ROLLOUTS[0].id}, as it stands in its file (there on one line):\n")
     print(pretty(store.read(ROLLOUTS[0].id)[0]))
+    if spans:
+        print(f"\nThe collected rollout {COLLECTED}:\n")
+        print(f"  trace: {trace_address(run_id_of(store.directory), COLLECTED)}")
     print(f"\nThe row of the collected rollout, as it stands in {out / 'rollouts.jsonl'}, less its longer parts:\n")
     print(pretty(collected))
     print("\nEvery expected record is there.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -27,7 +28,7 @@ def collect(model_server: str, out: Path, variables: Mapping[str, str]) -> dict[
     Args:
         model_server: URL of the captured model server.
         out: where the files go.
-        variables: that switch capture on.
+        variables: that switch capture on, and say where spans go.
 
     Raises:
         ChildError: the agent's server did not come up.
@@ -42,7 +43,12 @@ def collect(model_server: str, out: Path, variables: Mapping[str, str]) -> dict[
         command += ["--capture-dir", variables["OTEL_GYM_MODEL_CALL_CAPTURE_DIR"], "--quiet"]
         print(f"  otel-gym {' '.join(command)}")
         done = subprocess.run(
-            [sys.executable, "-m", "otel_gym", *command], cwd=ROOT, capture_output=True, text=True, check=False
+            [sys.executable, "-m", "otel_gym", *command],
+            cwd=ROOT,
+            env={**os.environ, **variables},
+            capture_output=True,
+            text=True,
+            check=False,
         )
     print("".join(f"  {line}\n" for line in done.stdout.splitlines()), end="")
     if done.returncode:

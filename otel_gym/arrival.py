@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 from otel_gym import semconv
 from otel_gym.semconv import LONGEST_SEARCHED, AttributeValue
-
-_HOST: Final = re.compile(r"(\[[^\]]*\]|[^:]*)(?::([0-9]{1,5}))?")
-_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
 class Arrival:
@@ -22,25 +18,27 @@ class Arrival:
         headers: as the client sent them.
     """
 
-    __slots__ = ("_path", "_scheme", "_server", "headers")
+    __slots__ = ("_path", "_server", "headers")
 
     def __init__(self, scope: Mapping[str, Any], headers: Iterable[tuple[bytes, bytes]]) -> None:
         self.headers = headers
         self._path: str = scope["path"]
-        self._scheme: str = scope.get("scheme", "http")
         self._server = scope.get("server")
 
     def facts(self) -> Mapping[str, AttributeValue]:
-        """Method, path, and the address that the client asked; to be read only."""
-        host = next((value for name, value in self.headers if name == b"host" or name.lower() == b"host"), b"")
-        return _facts(self._path, bytes(host), self._scheme, *self._listening())
+        """Method, path, and where the server took the request; to be read only."""
+        return _facts(self._path, *self._taken_at())
 
-    def listening_facts(self) -> dict[str, AttributeValue]:
-        """Where the server listens, for metrics: what clients ask for is theirs to choose, and has no bound."""
-        return _address(*self._listening())
+    def server_facts(self) -> dict[str, AttributeValue]:
+        """Address and port of the socket that took the request, as far as the server says.
 
-    def _listening(self) -> tuple[str, int | None]:
-        """Host and port of the server's socket; "" when it does not say."""
+        Not the header `Host`: what a client writes there is its own choice, which nobody asked to have sent, and
+        without a bound.
+        """
+        return _address(*self._taken_at())
+
+    def _taken_at(self) -> tuple[str, int | None]:
+        """Host and port; "" when it is not known."""
         try:
             host, port = self._server or ("", None)
         except (TypeError, ValueError):
@@ -49,15 +47,11 @@ class Arrival:
 
 
 @lru_cache(maxsize=1024)
-def _facts(path: str, host: bytes, scheme: str, address: str, port: int | None) -> Mapping[str, AttributeValue]:
-    match = _HOST.fullmatch(host.decode("latin-1").strip())
-    if match is not None and match[1]:
-        address = match[1].strip("[]")
-        port = int(match[2]) if match[2] else _DEFAULT_PORTS.get(scheme)
+def _facts(path: str, host: str, port: int | None) -> Mapping[str, AttributeValue]:
     return {
         semconv.HTTP_REQUEST_METHOD: "POST",
         semconv.URL_PATH: path[:LONGEST_SEARCHED],
-        **_address(address, port),
+        **_address(host, port),
     }
 
 

@@ -20,6 +20,7 @@ from otel_gym.arrival import Arrival
 from otel_gym.asgi import Scope
 from otel_gym.calls import Call
 from otel_gym.collecting import Collection
+from otel_gym.conversations import Conversations
 from otel_gym.errors import OtelGymError
 from otel_gym.evidence_spans import EvidenceSpans, standard_sampler
 from otel_gym.metrics import instruments
@@ -100,6 +101,7 @@ class Pipeline:
         weakref.finalize(self, Writer.retire, self.writer).atexit = False
         self._letters: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Letters] = weakref.WeakKeyDictionary()
         self._last_letters: _Letters | None = None  # nearly always there is one loop
+        self._conversations = Conversations()
         self._mirroring: Mirroring | None = None
         self._start_mirroring()
 
@@ -143,7 +145,14 @@ class Pipeline:
         if call.arrival is None:
             self.writer.submit(call.rollout_id, lambda: self._line(call), done)
         else:
-            telling = Telling(call, call.arrival, self._spans, self._mirroring, self.settings.provider_name)
+            telling = Telling(
+                call,
+                call.arrival,
+                self._spans,
+                self._mirroring,
+                self.settings.provider_name,
+                self._conversations,
+            )
             self.writer.submit(call.rollout_id, lambda: self._told_line(telling), done, telling.written)
         return durable
 

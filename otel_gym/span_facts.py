@@ -16,6 +16,7 @@ from otel_gym import semconv
 from otel_gym.arrival import Arrival
 from otel_gym.callers import caller_facts
 from otel_gym.calls import Call
+from otel_gym.conversations import Conversations
 from otel_gym.semconv import LONGEST_SEARCHED, AttributeValue
 from otel_gym_jsonl import attributes as evidence_names
 
@@ -48,7 +49,11 @@ _SERVERS: Final = {
 
 
 def span_facts(
-    call: Call, evidence: Mapping[str, Any], arrival: Arrival, provider_name: str | None
+    call: Call,
+    evidence: Mapping[str, Any],
+    arrival: Arrival,
+    provider_name: str | None,
+    conversations: Conversations,
 ) -> dict[str, AttributeValue]:
     """The attributes of a call's span, without content and without evidence; what is not known is absent.
 
@@ -57,6 +62,7 @@ def span_facts(
         evidence: the attributes of its record.
         arrival: what the request said of itself.
         provider_name: the setting.
+        conversations: those of calls before, which learn of this one.
     """
     dialect = call.dialect
     facts: dict[str, AttributeValue] = {
@@ -76,9 +82,15 @@ def span_facts(
     if call.is_stream and call.latency_ttft_ms is not None:
         facts[semconv.RESPONSE_TIME_TO_FIRST_CHUNK] = call.latency_ttft_ms / 1000
     if semconv.CONVERSATION_ID not in facts:
-        session = facts.get(semconv.CLIENT_SESSION_ID) or facts.get(semconv.CALLER_SESSION_ID)
-        if session is not None:
-            facts[semconv.CONVERSATION_ID] = session
+        conversation = (
+            conversations.before(call.rollout_id, facts)
+            or facts.get(semconv.CLIENT_SESSION_ID)
+            or facts.get(semconv.CALLER_SESSION_ID)
+        )
+        if conversation is not None:
+            facts[semconv.CONVERSATION_ID] = conversation
+    if dialect.name == "responses":
+        conversations.remember(call.rollout_id, facts)
     status = evidence.get(evidence_names.STATUS_CODE)
     if status is not None:
         facts[semconv.HTTP_RESPONSE_STATUS_CODE] = status
@@ -91,7 +103,7 @@ def span_facts(
 def span_name(facts: Mapping[str, AttributeValue]) -> str:
     """Operation and model: `chat gpt-4.1`; the operation alone where no model was asked for."""
     model = facts.get(semconv.REQUEST_MODEL)
-    return f"{semconv.CHAT} {model}" if model else semconv.CHAT
+    return f"{semconv.CHAT} {model}"[:LONGEST_SEARCHED] if model else semconv.CHAT
 
 
 @lru_cache(maxsize=4096)

@@ -9,6 +9,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 
 from otel_gym.arrival import Arrival
 from otel_gym.calls import Call
+from otel_gym.conversations import Conversations
 from otel_gym.evidence_spans import EvidenceSpans
 from otel_gym.metrics import instruments
 from otel_gym.mirroring import Mirroring
@@ -29,6 +30,7 @@ class Telling:
         spans: EvidenceSpans,
         mirroring: Mirroring | None,
         provider_name: str | None,
+        conversations: Conversations,
     ) -> None:
         self.call = call
         self._span: ReadableSpan | None = None
@@ -36,6 +38,7 @@ class Telling:
         self._spans = spans
         self._mirroring = mirroring if call.ancestry is not None and call.ancestry.sampled else None
         self._provider_name = provider_name
+        self._conversations = conversations
         self._facts: dict[str, AttributeValue] = {}
 
     def end_span(self, evidence: dict[str, Any]) -> ReadableSpan:
@@ -47,7 +50,7 @@ class Telling:
         """A fault of ours costs what is told, never the record."""
         call = self.call
         try:
-            self._facts = span_facts(call, evidence, self._arrival, self._provider_name)
+            self._facts = span_facts(call, evidence, self._arrival, self._provider_name, self._conversations)
         except Exception:
             logger.exception("otel-gym: the span of a call of rollout %r says little", call.rollout_id)
         finally:
@@ -63,7 +66,7 @@ class Telling:
         if (measured := instruments()) is not None:
             first = call.latency_ttft_ms
             first_token = None if first is None or not call.is_stream else first / 1000
-            measured.call(self._facts, call.latency_ms / 1000, first_token, self._arrival.listening_facts())
+            measured.call(self._facts, call.latency_ms / 1000, first_token, self._arrival.server_facts())
             if line is None:
                 measured.lost()
             else:

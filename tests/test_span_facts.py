@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry.trace import StatusCode
@@ -51,6 +52,12 @@ async def test_a_request_without_a_model_gives_a_name_without_one(mirrored: Mirr
     assert "chat" == mirrored.span().name
 
 
+async def test_a_model_with_a_long_name_gives_a_name_that_a_backend_still_finds(mirrored: Mirrored) -> None:
+    await mirrored.call(body=json.dumps({"model": "m" * 300}).encode())
+    span = mirrored.span()
+    assert ("chat " + "m" * 250, "m" * 255) == (span.name, attributes(span)["gen_ai.request.model"])
+
+
 RICH = {
     "model": "m", "stream": True, "temperature": 0.5, "top_p": 1, "top_k": 4, "max_tokens": 8, "seed": 1, "n": 2,
     "frequency_penalty": 0.1, "presence_penalty": 0.2, "reasoning_effort": "low", "stop": ["END"],
@@ -70,17 +77,23 @@ async def test_every_name_of_the_table_is_emitted_and_no_other(
     tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "SPAN_ONLY")
-    mirrored = Mirrored(tmp_path, receiver, model_server_name="policy")
+    room = 64 * 1024
+    mirrored = Mirrored(tmp_path, receiver, model_server_name="policy", mirror_queue_bytes=room)
     pieces = [piece.replace(json.dumps(answer("chat", "ab")["usage"]).encode(), json.dumps(USAGE).encode())
               for piece in stream("chat", "a", "b")]  # fmt: skip
     await mirrored.call(ScriptedModel(pieces), "3-1-a2", body=json.dumps(RICH).encode(), headers=WHO)
     responses = {"model": "m", "instructions": "be brief", "input": "hi", "previous_response_id": "r0"}
     await mirrored.call(None, "3-1-a2", "responses", body=json.dumps(responses).encode())
     await mirrored.call(ScriptedModel.of({}, status=500), "3-1-a2")
-    emitted = {name for span in mirrored.spans(3) for name in attributes(span)}
-    shed_only = {semconv.MIRROR_SHED_CONTENT_BYTES}
-    assert (set(), shed_only) == semconv.differences(emitted)
-    assert [] == [span for span in mirrored.spans(3) if len(span.attributes) > 128]
+    large = {"model": "m", "messages": [{"role": "user", "content": "x" * room}]}
+    await mirrored.call(None, "3-1-a2", body=json.dumps(large).encode())
+    spans = mirrored.spans(4)
+    mirrored.close()
+    assert (set(), set()) == semconv.differences(name for span in spans for name in attributes(span))
+    [shed] = [said for said in map(attributes, spans) if semconv.MIRROR_SHED_CONTENT_BYTES in said]
+    assert shed[semconv.MIRROR_SHED_CONTENT_BYTES] > room
+    assert set() == semconv.CONTENT_ATTRIBUTES & set(shed)
+    assert [] == [span for span in spans if len(span.attributes) > 128]
 
 
 @pytest.mark.usefixtures("limits_read_anew")
@@ -150,21 +163,23 @@ async def test_the_span_has_the_times_of_the_record(mirrored: Mirrored) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "expected"),
+    ("server", "expected"),
     [
-        (b"model.test:8000", ("model.test", 8000)),
-        (b"model.test", ("model.test", 80)),
-        (b"[::1]:9", ("::1", 9)),
-        (b"", ("127.0.0.1", 8000)),
-        (b"no host:at all", ("127.0.0.1", 8000)),
+        (("10.0.0.7", 8000), ("10.0.0.7", 8000)),
+        (["::1", 9], ("::1", 9)),
+        (("/run/model.sock", None), ("/run/model.sock", None)),
+        (None, (None, None)),
+        ("10.0.0.7", (None, None)),
     ],
 )
-async def test_the_address_is_the_one_that_the_client_asked(
-    mirrored: Mirrored, host: bytes, expected: tuple[str, int]
+@pytest.mark.parametrize("host", [b"secret", b"secret:99999", b"[secret]:9"])
+async def test_the_address_is_that_of_the_socket_whatever_the_client_writes_into_host(
+    mirrored: Mirrored, host: bytes, server: Any, expected: tuple[str | None, int | None]
 ) -> None:
-    await mirrored.call(scope={"headers": [(b"host", host)]})
+    await mirrored.call(scope={"headers": [(b"host", host)], "server": server})
     said = attributes(mirrored.span())
-    assert expected == (said["server.address"], said["server.port"])
+    assert expected == (said.get("server.address"), said.get("server.port"))
+    assert "secret" not in str(mirrored.span())
 
 
 async def test_the_path_is_that_of_the_application(mirrored: Mirrored) -> None:

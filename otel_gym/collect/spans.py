@@ -221,7 +221,7 @@ def _span(
         semconv.ERROR_TYPE: error,
     }
     return ReadableSpan(
-        f"{operation} {of}" if of else operation,
+        f"{operation} {of}"[: semconv.LONGEST_SEARCHED] if of else operation,
         context=rollout.context(*names),
         parent=parent if parent is not None else rollout.context() if names else None,
         resource=_RESOURCE,

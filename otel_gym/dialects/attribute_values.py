@@ -25,7 +25,9 @@ def searched(value: Any) -> str | None:
 
 
 def whole(value: Any) -> int | None:
-    """An integer of 64 bits."""
+    """An integer of 64 bits, also where a client has written it as `40.0`."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     return value if type(value) is int and -_LARGEST <= value <= _LARGEST else None
 
 

@@ -148,5 +148,6 @@ def test_every_attribute_stands_in_the_table_and_the_table_in_the_spans() -> Non
 
 
 def test_strings_that_agents_give_are_cut_to_what_backends_index() -> None:
-    [_, found] = spans(invocation("x" * 1_000))
+    [_, found, ran] = spans(invocation("x" * 1_000), tool("t", "x" * 1_000, tool_name="y" * 1_000))
     assert 255 == len(found.attributes["gen_ai.agent.id"])
+    assert ("execute_tool " + "y" * 242, "y" * 255) == (ran.name, ran.attributes["gen_ai.tool.name"])

@@ -1,4 +1,4 @@
-"""Faults that people met elsewhere, as a backend sees them: the spans of inputs 15, 24, 26, 27 of the field page.
+"""Faults that people met elsewhere, as a backend sees them: the spans of inputs 5, 15, 24, 26, 27 of the field page.
 
 Input 23 is that of `tests/test_span_facts.py`, 25 of `tests/servers/test_other_instrumentation.py`, 28 of
 `tests/services/test_collector.py`.
@@ -15,12 +15,22 @@ from typing import Any
 
 import pytest
 from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
+from opentelemetry.trace import StatusCode
 
+from otel_gym.calls import Call
+from otel_gym.collecting import Collection
+from otel_gym.dialects import DIALECTS
+from otel_gym.evidence_spans import EvidenceSpans, standard_sampler
+from otel_gym.parentage import Parentage
 from otel_gym.testing import JSON, Application, Exchange, ScriptedModel, answer
+from otel_gym_jsonl import exporter
 from tests.field.capture import PATHS, delta, wire
 from tests.field.test_processes import run
-from tests.mirrored import FOREIGN, Mirrored, attributes
+from tests.mirrored import FOREIGN, RUN, Mirrored, attributes, header
 from tests.services.receiver import Receiver, http_receiver
+from tests.test_mirror_integration import global_provider
 
 CONTENT = {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY"}
 
@@ -48,6 +58,25 @@ async def calls_of(app: Application, count: int) -> None:
     for _ in range(count):
         async with Exchange(app, f"/ng-rollout/0-0{PATHS['chat']}", b'{"model":"m","stream":true}') as call:
             await call.rest()
+
+
+# ---- 5: an error that says 200
+
+
+async def test_5_an_error_in_a_200_answer_gives_a_span_without_usage_and_finish_reasons(mirrored: Mirrored) -> None:
+    body = {"code": "daily_quota", "message": "try again tomorrow"}
+    await mirrored.call(ScriptedModel.of(body))
+    span = mirrored.span()
+    said = attributes(span)
+    assert (body, None) == (mirrored.record()["response"], mirrored.record()["error_category"])
+    assert [] == [name for name in said if name.startswith(("gen_ai.usage.", "gen_ai.response."))]
+    assert ("chat m", 200, "m", True) == (
+        span.name,
+        said["http.response.status_code"],
+        said["gen_ai.request.model"],
+        said["otel_gym.record.durable"],
+    )
+    assert ("error.type" in said, StatusCode.UNSET.value) == (False, span.status.code)
 
 
 # ---- 15: half a character
@@ -128,14 +157,53 @@ async def test_26_streams_cut_off_from_another_task_end_their_spans_once_and_lea
 
 # ---- 27: a caller that is not sampled
 
+UNSAMPLED = (b"traceparent", f"{FOREIGN}-00".encode())
 
-@pytest.mark.parametrize("variable", [("OTEL_TRACES_SAMPLER", "parentbased_always_on"), ("OTEL_SDK_DISABLED", "true")])
-async def test_27_a_remote_flag_decides_about_the_mirror_and_never_about_the_record(
-    tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, variable: tuple[str, str]
+
+async def test_27_a_remote_flag_keeps_a_span_from_the_process_own_provider_and_changes_no_record_and_no_id(
+    tmp_path: Path,
 ) -> None:
-    set_variables(monkeypatch, **dict([variable]))
-    mirrored = Mirrored(tmp_path, receiver)
-    model = ScriptedModel.of(answer("chat", "hi"))
-    await mirrored.call(model, headers=[(b"traceparent", f"{FOREIGN}-00".encode())])
-    mirrored.close()
-    assert (answer("chat", "hi"), []) == (mirrored.record()["response"], receiver.requests)
+    with global_provider(ParentBased(ALWAYS_ON)) as exported:
+        mirrored = Mirrored(tmp_path)
+        model = ScriptedModel.of(answer("chat", "hi"))
+        await mirrored.call(model, headers=[UNSAMPLED])
+        await mirrored.call(rollout_id="0-1", headers=[(b"traceparent", f"{FOREIGN}-01".encode())])
+        await asyncio.to_thread(exported.wait_for, 1)
+        mirrored.close()
+    record = mirrored.record()
+    assert [mirrored.trace_id("0-1")] == [f"{span.context.trace_id:032x}" for span in exported.spans if span.context]
+    assert (answer("chat", "hi"), False) == (record["response"], mirrored.store.is_incomplete("0-0"))
+    expected = f"00-{mirrored.trace_id()}-{record['model_call_id'][:16]}-00"
+    assert [expected] == header(model.scopes[0], b"traceparent")
+
+
+async def test_27_without_an_sdk_the_record_is_whole_and_the_ids_of_its_span_are_the_same(
+    tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No span is made for the mirror then, and so the application gets the caller's trace context as it came."""
+    set_variables(monkeypatch, OTEL_SDK_DISABLED="true")
+    with global_provider(ParentBased(ALWAYS_ON)) as exported:
+        mirrored = Mirrored(tmp_path, receiver)
+        model = ScriptedModel.of(answer("chat", "hi"))
+        await mirrored.call(model, headers=[UNSAMPLED])
+        mirrored.close()
+    assert (answer("chat", "hi"), False) == (mirrored.record()["response"], mirrored.store.is_incomplete("0-0"))
+    assert ([], []) == (receiver.requests, exported.spans)
+    assert [UNSAMPLED[1].decode()] == header(model.scopes[0], b"traceparent")
+    span = evidence_span(tmp_path)
+    record = json.loads(exporter.line(span.attributes or {}))
+    context = span.context
+    assert context is not None
+    assert (mirrored.trace_id(), record["model_call_id"][:16]) == (
+        f"{context.trace_id:032x}",
+        f"{context.span_id:016x}",
+    )
+
+
+def evidence_span(directory: Path) -> ReadableSpan:
+    """The span behind a record, which nobody but its exporter sees, of a call whose caller is not sampled."""
+    call = Call("0-0", DIALECTS[PATHS["chat"]], 1 << 20, None)
+    scope = {"type": "http", "method": "POST", "path": PATHS["chat"], "headers": [UNSAMPLED]}
+    call.ancestry = Parentage(RUN, "link", standard_sampler).of(call.rollout_id, call.model_call_id, scope)
+    call.complete()
+    return EvidenceSpans(Collection(directory)).end(call, call.evidence(), {})

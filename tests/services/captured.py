@@ -30,12 +30,14 @@ class CapturedServer:
         port: of 127.0.0.1, where it listens.
         store: the records that it has written.
         log: what it says.
+        printed: what it prints to its standard output.
     """
 
-    def __init__(self, port: int, captures: Path, log: Path) -> None:
+    def __init__(self, port: int, captures: Path, log: Path, printed: Path) -> None:
         self.port = port
         self.store = CaptureStore(captures)
         self.log = log
+        self.printed = printed
         self._client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False)
 
     def url(self, rollout_id: str) -> str:
@@ -112,12 +114,13 @@ def captured_server(directory: Path, app: str = PLAYED, **variables: str) -> Ite
         app: what uvicorn serves.
         variables: its environment beyond ours, such as `OTEL_EXPORTER_OTLP_ENDPOINT`.
     """
-    captures, log = directory / "model-calls", directory / "server.log"
+    captures, log, printed = (directory / name for name in ("model-calls", "server.log", "server.out"))
     command = ["uvicorn", app, "--host", "127.0.0.1", "--port", "{port}"]
     command += ["--log-level", "critical"]  # uvicorn's own log of a request has its query
     environment = {"OTEL_GYM_MODEL_CALL_CAPTURE_DIR": str(captures), **variables}
-    with listening(command, log, environment) as port:
-        server = CapturedServer(port, captures, log)
+    launcher = ("sh", "-c", 'out=$1; shift; exec "$@" >"$out"', "sh", str(printed))
+    with listening(command, log, environment, launcher) as port:
+        server = CapturedServer(port, captures, log, printed)
         try:
             yield server
         finally:

@@ -163,15 +163,18 @@ def _plain(value: Mapping[str, Any]) -> Any:
 
 
 @contextlib.contextmanager
-def jaeger_running(directory: Path, *, otlp_ports: Sequence[int] = ()) -> Iterator[Jaeger]:
+def jaeger_running(
+    directory: Path, *, otlp_ports: Sequence[int] = (), query_ports: Sequence[int] = ()
+) -> Iterator[Jaeger]:
     """Run a Jaeger of its own, with nothing in it, until the context ends.
 
     Args:
         directory: an existing folder for its configuration and its log.
         otlp_ports: where it takes spans, over HTTP and over gRPC; free ones by default.
+        query_ports: where it is asked for them, likewise.
     """
     http, grpc = otlp_ports or free_ports(2)
-    query_http, query_grpc = (f"127.0.0.1:{port}" for port in free_ports(2))
+    query_http, query_grpc = (f"127.0.0.1:{port}" for port in query_ports or free_ports(2))
     # What a Collector before it has taken shall not be lost for being too large here.
     over_grpc = {"endpoint": f"127.0.0.1:{grpc}", "max_recv_msg_size_mib": 64}
     protocols = {"grpc": over_grpc, "http": {"endpoint": f"127.0.0.1:{http}"}}

@@ -5,7 +5,11 @@ The query of a request says how it plays:
     POST /ng-rollout/0-0/v1/chat/completions?play=refuse&pause=0.2
 
 `play`: `answer` (the default; a stream when the request asks for one), `refuse` (status 429), `raise`, `cut` (a stream
-that ends early). `pause`: seconds before the answer. The text of an answer is the request's own `say`.
+that ends early), `garble` (no JSON object). `pause`: seconds before the answer.
+
+The body of a request says what is answered: `say` is the text; `answered` are fields that the answer has beside or
+instead of its own; `events` are the payloads of a stream, in the place of the usual ones; `answered_headers` go with
+any answer.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from urllib.parse import parse_qsl
 
 from otel_gym import CaptureMiddleware
 from otel_gym.asgi import Receive, Scope, Send
-from otel_gym.testing import answer, stream
+from otel_gym.testing import answer, sse, stream
 
 Dialect = Literal["responses", "chat", "messages"]
 PATHS: dict[str, Dialect] = {"/v1/responses": "responses", "/v1/chat/completions": "chat", "/v1/messages": "messages"}
@@ -44,36 +48,44 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
         more = message.get("more_body", False)
     dialect = PATHS.get(scope["path"].removeprefix(scope.get("root_path", "")))
     if dialect is None:
-        await _answer(send, 200, {"rss_kb": _resident_kb()})
+        await _answer(send, 200, {"rss_kb": _resident_kb()}, [])
         return
     asked = json.loads(body)
     said = str(asked.get("say", "hello"))
     orders = dict(parse_qsl(scope["query_string"].decode()))
     await asyncio.sleep(float(orders.get("pause", 0)))
     play = orders.get("play", "answer")
+    headers = [(name.encode(), value.encode()) for name, value in asked.get("answered_headers", {}).items()]
     if play == "refuse":
-        await _answer(send, 429, {"error": {"type": "rate_limit", "message": said}})
+        await _answer(send, 429, {"error": {"type": "rate_limit", "message": said}}, headers)
     elif play == "raise":
         raise PlayedError(said)
+    elif play == "garble":
+        await _answer(send, 200, said, headers)
     elif asked.get("stream") or play == "cut":
-        await _stream(send, dialect, said, cut=play == "cut")
+        events = _events(dialect, said, asked.get("events"))
+        await _stream(send, events[:3] if play == "cut" else events, headers)
     else:
-        await _answer(send, 200, answer(dialect, said, MODEL))
+        await _answer(send, 200, {**answer(dialect, said, MODEL), **asked.get("answered", {})}, headers)
 
 
-async def _stream(send: Send, dialect: Dialect, said: str, *, cut: bool) -> None:
-    events = stream(dialect, said[: len(said) // 2], said[len(said) // 2 :], model=MODEL)
-    await send(
-        {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]},
-    )
-    for event in events[:3] if cut else events:
+def _events(dialect: Dialect, said: str, told: list[dict[str, Any]] | None) -> list[bytes]:
+    if told is None:
+        return stream(dialect, said[: len(said) // 2], said[len(said) // 2 :], model=MODEL)
+    return [sse(payload, payload.get("type")) for payload in told] + [sse("[DONE]")] * (dialect == "chat")
+
+
+async def _stream(send: Send, events: list[bytes], more_headers: list[tuple[bytes, bytes]]) -> None:
+    headers = [(b"content-type", b"text/event-stream"), *more_headers]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    for event in events:
         await send({"type": "http.response.body", "body": event, "more_body": True})
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _answer(send: Send, status: int, value: dict[str, Any]) -> None:
+async def _answer(send: Send, status: int, value: Any, more_headers: list[tuple[bytes, bytes]]) -> None:
     data = json.dumps(value).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(data)).encode())]
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(data)).encode()), *more_headers]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": data})
 

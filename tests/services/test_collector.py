@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import json
 import os
+import random
 import signal
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +25,7 @@ pytestmark = pytest.mark.servers
 
 CONTENT = {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY"}
 MANY = 30 * 1024 * 1024
-TEXT, IMAGE = 10, 15
+IN_TEXT, AS_PART = 10, 15  # which calls have the image
 SHED = "otel_gym.mirror.shed_content_bytes"
 
 
@@ -66,25 +71,55 @@ def test_a_call_of_30_mb_arrives_as_a_light_span_among_whole_ones(
 
 
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
-def test_5_mb_among_small_calls_cost_only_their_own_content_and_an_image_none(
+def test_an_image_of_5_mb_among_small_calls_costs_only_its_own_content(
     jaeger: Jaeger, collector: Collector, protocol: str, tmp_path: Path
 ) -> None:
-    """Input 28 of the field page, with a text; an image of that size is named by its hash."""
-    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 5_000_000}}
-    large: dict[int, Any] = {TEXT: "x" * 5_000_000, IMAGE: [image]}
+    """Input 28 of the field page, with an image as an agent's tool hands it over: as a `data:` URL in its text.
+
+    As a part of its own an image is named by its hash, so that its call loses nothing.
+    """
+    url, data = png(5_000_000)
+    as_part = [{"type": "text", "text": "what is this?"}, {"type": "image_url", "image_url": {"url": url}}]
+    large: dict[int, Any] = {IN_TEXT: f"![screenshot]({url})", AS_PART: as_part}
     with captured_server(tmp_path, **CONTENT, **towards(collector, protocol)) as server:
-        for number in range(21):
+        for number in range(22):
             server.call("0-0", messages=[{"role": "user", "content": large.get(number, f"small {number}")}])
-        found = jaeger.wait_for(server.trace_id("0-0"), 21)
-        assert 21 == len(server.store.read("0-0"))
-        if protocol == "grpc":
+        found = [span.tags for span in jaeger.wait_for(server.trace_id("0-0"), 22)]
+        records, lines = server.store.read("0-0"), durable(server, "0-0")
+        taken = protocol == "http/protobuf"  # 20 MiB a body; over gRPC a message has 4 MiB
+        if not taken:
             server.wait_for_log("1 without their content")
-    taken = protocol == "http/protobuf"  # 20 MiB a body
-    assert [number for number in range(21) if taken or number != TEXT] == [
-        number for number, span in enumerate(found) if "gen_ai.input.messages" in span.tags
+    assert lines == [(tags["otel_gym.record.bytes"], tags["otel_gym.record.sha256"]) for tags in found]
+    assert [large[number] for number in sorted(large)] == [
+        records[number]["request"]["messages"][0]["content"] for number in sorted(large)
     ]
-    assert ([] if taken else [TEXT]) == [number for number, span in enumerate(found) if SHED in span.tags]
-    assert "ni:///sha-256;" in found[IMAGE].tags["gen_ai.input.messages"]
+    read = [json.loads(tags.get("gen_ai.input.messages", "null")) for tags in found]
+    said = [None if messages is None else messages[0]["parts"] for messages in read]
+    named = {"type": "uri", "modality": "image", "mime_type": "image/png", "size": len(data)}
+    named["uri"] = f"ni:///sha-256;{base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip('=')}"
+    expected: list[Any] = [[{"type": "text", "content": f"small {number}"}] for number in range(22)]
+    expected[AS_PART] = [{"type": "text", "content": "what is this?"}, named]
+    expected[IN_TEXT] = [{"type": "text", "content": large[IN_TEXT]}] if taken else None
+    assert expected == said
+    shed = [tags.get(SHED) for tags in found]
+    assert [None] * 21 == shed[:IN_TEXT] + shed[IN_TEXT + 1 :]
+    assert taken == (shed[IN_TEXT] is None)
+    if not taken:
+        assert not {name for name in found[IN_TEXT] if name.endswith((".messages", ".definitions", ".instructions"))}
+        assert found[IN_TEXT][SHED] > len(url)
+        assert (7, 5) == tuple(found[IN_TEXT][f"gen_ai.usage.{way}_tokens"] for way in ("input", "output"))
+
+
+def png(size: int) -> tuple[str, bytes]:
+    """A grey picture of noise, about so many bytes; as a `data:` URL and as it is."""
+    width = 1000
+    rows = b"".join(b"\0" + random.Random(row).randbytes(width) for row in range(size // width))
+    header = struct.pack(">IIBBBBB", width, size // width, 8, 0, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows, 1)), (b"IEND", b""))
+    data = b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body)) for name, body in chunks
+    )
+    return f"data:image/png;base64,{base64.b64encode(data).decode()}", data
 
 
 def test_a_collector_that_is_killed_in_mid_export_gets_the_rest_when_it_is_back(tmp_path: Path) -> None:

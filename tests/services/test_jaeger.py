@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.services.captured import CapturedServer, captured_server, span_id
-from tests.services.jaeger import Jaeger, JaegerSpan
+from otel_gym import semconv
+from tests.services.captured import PATHS, CapturedServer, captured_server, span_id
+from tests.services.jaeger import Jaeger, JaegerSpan, attributes
+from tests.services.rich_calls import HEADERS, RICH_CALLS, TYPES
 
 pytestmark = pytest.mark.servers
 
 SERVICE = "policy-server"
 STREAMED, REFUSED, TRACED = range(3)  # the calls of each rollout, in this order
-ROLLOUTS = {"11-0": "chat", "11-1-a2": "messages"}
+ROLLOUTS = {"11-0": "chat", "11-1-a2": "messages", "11-2": "responses"}
 FOREIGN_TRACE, FOREIGN_SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACEPARENT = {"traceparent": f"00-{FOREIGN_TRACE}-{FOREIGN_SPAN}-01"}
 # What Jaeger makes of kind, status and scope.
@@ -31,7 +34,7 @@ JAEGERS_OWN = {
 
 @pytest.fixture(scope="module")
 def server(jaeger: Jaeger, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CapturedServer]:
-    """A captured server after two rollouts of three calls: one streams, one is refused, one has a trace of its own."""
+    """After a rollout of three calls in each dialect: one streams, one is refused, one has a trace of its own."""
     variables = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": jaeger.otlp_http,
         "OTEL_SERVICE_NAME": SERVICE,
@@ -120,6 +123,13 @@ def test_a_streamed_call_has_the_attributes_of_the_table_in_their_types(
             "otel_gym.rollout.rollout_index": 1,
             "otel_gym.rollout.attempt": 2,
         }
+    if dialect == "responses":
+        expected |= {
+            "openai.api.type": "responses",
+            "gen_ai.response.id": "r1",
+            "url.path": "/v1/responses",
+            "otel_gym.rollout.rollout_index": 2,
+        }
     assert expected == own_tags(span)
     kinds = {bool: "bool", int: "int64", float: "float64", str: "string"}
     assert {name: kinds[type(span.tags[name])] for name in expected if not name.endswith(("top_p", "_chunk"))} == {
@@ -130,6 +140,109 @@ def test_a_streamed_call_has_the_attributes_of_the_table_in_their_types(
         span.types["gen_ai.response.time_to_first_chunk"],
     )
     assert "error" not in span.tags
+
+
+# ---- calls that say all that there is to say, with content on
+
+RICH_ROLLOUT = "12-{}-a1"
+CONTENT_JSON = {
+    "gen_ai.input.messages",
+    "gen_ai.output.messages",
+    "gen_ai.system_instructions",
+    "gen_ai.tool.definitions",
+}
+BESIDE_THE_POINT = {"gen_ai.response.time_to_first_chunk", *CONTENT_JSON}
+
+
+@pytest.fixture(scope="module")
+def rich(jaeger: Jaeger, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CapturedServer]:
+    """A captured server after a rollout of each dialect: one call is answered at once, one streams, one is refused."""
+    variables = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": jaeger.otlp_http,
+        "OTEL_GYM_MODEL_SERVER_NAME": "policy",
+        "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY",
+    }
+    with captured_server(tmp_path_factory.mktemp("rich"), **variables) as server:
+        for number, (dialect, call) in enumerate(RICH_CALLS.items()):
+            rollout_id = RICH_ROLLOUT.format(number)
+            server.call(rollout_id, dialect, headers=HEADERS, answered={"usage": call.usage}, **call.request)
+            server.call(rollout_id, dialect, headers=HEADERS, events=call.events(), stream=True, **call.request)
+            server.call(rollout_id, dialect, query={"play": "refuse"})
+        yield server
+
+
+def typed(span: dict[str, Any]) -> dict[str, str]:
+    """The type of each attribute of a span of OTLP's JSON."""
+    return {item["key"]: next(iter(item["value"])) for item in span["attributes"]}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(("number", "dialect"), list(enumerate(RICH_CALLS)))
+def test_all_that_a_call_can_say_comes_back_as_it_was_said(
+    jaeger: Jaeger, rich: CapturedServer, number: int, dialect: str, streamed: bool
+) -> None:
+    rollout_id = RICH_ROLLOUT.format(number)
+    record, line = rich.record(rollout_id, int(streamed)), rich.line(rollout_id, int(streamed))
+    shown = {span["spanId"]: attributes(span) for span in jaeger.otlp_when_there(rich.trace_id(rollout_id), 3)}
+    said = shown[span_id(record)]
+    expected = RICH_CALLS[dialect].expected | {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "m",
+        "gen_ai.response.model": "m",
+        "gen_ai.usage.input_tokens": 70,
+        "gen_ai.usage.output_tokens": 50,
+        "http.request.method": "POST",
+        "http.response.status_code": 200,
+        "server.address": "127.0.0.1",
+        "server.port": rich.port,
+        "url.path": PATHS[dialect],
+        "nemo.gym.rollout.id": rollout_id,
+        "otel_gym.rollout.task_index": 12,
+        "otel_gym.rollout.rollout_index": number,
+        "otel_gym.rollout.attempt": 1,
+        "otel_gym.model_call.id": record["model_call_id"],
+        "otel_gym.dialect": dialect,
+        "otel_gym.model_ref.name": "policy",
+        "otel_gym.client_session.id": "s1",
+        "otel_gym.client.session_id": "s2",
+        "otel_gym.client.agent_id": "t1",
+        "otel_gym.client.parent_id": "t0",
+        "otel_gym.client.retry_count": 1,
+        "otel_gym.record.durable": True,
+        "otel_gym.record.file": rich.store.path_for(rollout_id).name,
+        "otel_gym.record.bytes": len(line),
+        "otel_gym.record.sha256": hashlib.sha256(line).hexdigest(),
+    }
+    if streamed:
+        expected["gen_ai.request.stream"] = True
+    assert expected == {name: value for name, value in said.items() if name not in BESIDE_THE_POINT}
+    assert streamed == ("gen_ai.response.time_to_first_chunk" in said)
+    read = {name: json.loads(said[name]) for name in CONTENT_JSON if name in said}
+    assert ("hi", "hello") == (
+        read["gen_ai.input.messages"][-1]["parts"][0]["content"],
+        read["gen_ai.output.messages"][0]["parts"][0]["content"],
+    )
+    assert "population" == read["gen_ai.tool.definitions"][0]["name"]
+
+
+def test_every_attribute_of_the_table_is_read_back_in_the_type_that_it_has_there(
+    jaeger: Jaeger, rich: CapturedServer
+) -> None:
+    """All but the one for content that was shed, which the tests of a Collector's limits see."""
+    expected = dict.fromkeys(semconv.SPAN_ATTRIBUTES, "stringValue")
+    expected |= {name: kind for kind, names in TYPES.items() for name in names}
+    assert list(semconv.SPAN_ATTRIBUTES) == list(expected), "a type is given for a name that is in no table"
+    traces = [rich.trace_id(RICH_ROLLOUT.format(number)) for number in range(len(RICH_CALLS))]
+    found = [typed(span) for trace in traces for span in jaeger.otlp_when_there(trace, 3)]
+    assert [] == [kinds for kinds in found if kinds != {name: expected[name] for name in kinds}]
+    assert {"otel_gym.mirror.shed_content_bytes"} == set(expected) - {name for kinds in found for name in kinds}
+    own = {"stringValue": "string", "intValue": "int64", "doubleValue": "float64", "boolValue": "bool"}
+    for span in (span for trace in traces for span in jaeger.wait_for(trace, 3)):
+        shown = {name: kind for name, kind in span.types.items() if name not in JAEGERS_OWN}
+        assert {name: own.get(expected[name], "string") for name in shown} == shown
+
+
+# ---- calls that fail, and calls with a trace of their own
 
 
 @pytest.mark.parametrize("rollout_id", ROLLOUTS)
