@@ -12,6 +12,7 @@ from otel_gym_otlp.copies import Content, LightSpan
 from otel_gym_otlp.delivery import Delivery
 from otel_gym_otlp.outcome import Fate, Outcome, Sender
 from otel_gym_otlp.pace import Pace
+from otel_gym_otlp.redaction import NotRedactedError
 from otel_gym_otlp.rendering import Rendering
 from otel_gym_otlp.span_queue import Entry, SpanQueue
 from otel_gym_otlp.stock import THREAD_NAME
@@ -135,6 +136,7 @@ class Lane:
     def abandon(self) -> None:
         """In a forked child: the parent's thread is not here, its lock may be held, its spans are its own business."""
         self._start()
+        self._rendering.abandon()
         self._sender.abandon()
 
     def _ensure_thread(self) -> None:
@@ -240,7 +242,13 @@ class Lane:
         most = self._pace.most_of_a_span(self._sender.max_span_bytes)
         try:
             while True:
-                attributes = self._rendering.attributes(entry, self._sender.limits())
+                try:
+                    attributes = self._rendering.attributes(entry, self._sender.limits())
+                except NotRedactedError as exc:
+                    with self._lock:
+                        self.queue.lighten(entry)
+                        self._troubles.last = str(exc)
+                    continue
                 packed, size = self._sender.pack(entry.span, attributes)
                 if size <= most or entry.content is None:
                     break
