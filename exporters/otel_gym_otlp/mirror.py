@@ -42,7 +42,7 @@ class Mirror:
 
     Args:
         destinations: `Destination`s, or mappings with their keys; None: the process's own TracerProvider when it has
-            span processors, else the exporters of the standard variables.
+            a span processor that exports, else the exporters of the standard variables.
         unasked: without `destinations` and without any variable, send to the standard endpoint all the same.
         queue_bytes: bound of what waits, in bytes of memory. When room runs out, content goes first, spans last.
         queue_spans: bound of what waits, in spans.

@@ -6,7 +6,6 @@ import json
 import logging
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -83,13 +82,11 @@ def test_a_record_that_could_not_be_written_is_said_not_to_be_durable(receiver: 
     assert {"otel_gym.record.durable": False} == record
 
 
-def test_spans_are_sent_within_a_second_without_anybody_asking(receiver: Receiver) -> None:
+def test_spans_are_sent_without_anybody_asking(receiver: Receiver) -> None:
     mirror = Mirror([to(receiver)])
-    began = time.monotonic()
     for call in range(40):
         mirror.offer(ended(str(call)), RECEIPT)
     assert [str(call) for call in range(40)] == sorted(call_ids(receiver.wait_for(40)), key=int)
-    assert time.monotonic() - began < 30, "the receiver's own patience"
     mirror.close(5)
 
 
