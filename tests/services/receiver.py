@@ -90,10 +90,12 @@ class Receiver:
         protocol: `http` (protobuf) or `grpc`.
         port: of 127.0.0.1, where it listens.
         fault: what it does with requests from now on; None: it takes them.
+        key: what `x-api-key` has to say, over HTTP; None: anything.
     """
 
-    def __init__(self, protocol: Protocol, fault: Fault | None) -> None:
+    def __init__(self, protocol: Protocol, fault: Fault | None, key: str | None = None) -> None:
         self.protocol: Protocol = protocol
+        self.key = key
         self.port = 0
         self._fault = fault
         self._requests: list[Request] = []
@@ -209,9 +211,9 @@ def receiver_running(protocol: Protocol, *, port: int = 0, fault: Fault | None =
 
 
 @contextlib.contextmanager
-def http_receiver(*, port: int = 0, fault: Fault | None = None) -> Iterator[Receiver]:
-    """A receiver of protobuf over HTTP, at `/v1/traces`."""
-    receiver = Receiver("http", fault)
+def http_receiver(*, port: int = 0, fault: Fault | None = None, key: str | None = None) -> Iterator[Receiver]:
+    """A receiver of protobuf over HTTP, at `/v1/traces`; one with a key says 401 to what has another `x-api-key`."""
+    receiver = Receiver("http", fault, key)
 
     class Handler(_Handler):
         def do_POST(self) -> None:
@@ -273,6 +275,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         wire = self.rfile.read(length)
+        if receiver.key not in (None, self.headers["x-api-key"]):
+            receiver.keep(Request(self._headers(), wire, self._decoded(wire), taken=False))
+            self._answer(401, {}, b"")
+            return
         if fault is Fault.HANG:
             receiver.keep(Request(self._headers(), wire, self._decoded(wire), taken=False))
             receiver.wait_out(fault)
