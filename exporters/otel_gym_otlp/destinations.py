@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -13,7 +14,9 @@ from otel_gym_otlp.grpc_sender import GrpcSender
 from otel_gym_otlp.http_sender import HttpSender
 from otel_gym_otlp.outcome import Outcome, Sender
 from otel_gym_otlp.profiles import PROFILES
-from otel_gym_otlp.sdk_senders import ExporterSender, ProviderSender, global_provider
+from otel_gym_otlp.sdk_senders import ExporterSender, ProviderSender, global_provider, set_provider
+
+logger = logging.getLogger(__name__)
 
 PROTOCOLS = ("http/protobuf", "grpc")
 _HTTP_PATH = "/v1/traces"
@@ -91,16 +94,18 @@ class Destination:
 
 
 class Automatic:
-    """The process's own TracerProvider as long as it has span processors, else the standard variables' exporter.
+    """The process's own TracerProvider as long as it exports, else the standard variables' exporter.
 
     Looked at anew for each batch: a provider may be set after us. A span goes one way, never both.
 
     Args:
+        name: of the own exporter, for the log.
         own: the standard variables' exporter, None when they name none.
         first: hand spans to the provider; of several exporters of the variables, one does.
     """
 
-    def __init__(self, own: Sender | None, *, first: bool) -> None:
+    def __init__(self, name: str, own: Sender | None, *, first: bool) -> None:
+        self._name = name
         self._own = own
         self._provider: Sender | None = ProviderSender() if first else None
         self._now: Sender | None = None
@@ -122,10 +127,24 @@ class Automatic:
         if way is not None:
             way.load()
 
+    @property
+    def flush_after_s(self) -> float | None:
+        """Of the way that the last batch went."""
+        return None if self._now is None else self._now.flush_after_s
+
     def prepare(self) -> None:
-        self._now = self._way()
-        if self._now is not None:
-            self._now.prepare()
+        way = self._way()
+        if way is not None and way is not self._now:
+            logger.info("otel-gym: %s", self._said(way))
+        self._now = way
+        if way is not None:
+            way.prepare()
+
+    def _said(self, way: Sender) -> str:
+        if way is self._provider:
+            return "spans go through the process's own tracer provider"
+        silent = self._provider is not None and set_provider() is not None
+        return f"spans go to {self._name}" + (": the process's own tracer provider exports none" if silent else "")
 
     def limits(self) -> tuple[int | None, int | None]:
         return self._chosen().limits()
@@ -166,7 +185,7 @@ def standard(by_default: Mapping[str, str], *, unasked: bool) -> list[tuple[str,
     ways = [_by_name(name, protocol, by_default) for name in names] or [("the tracer provider", None)]
     senders: list[tuple[str, Sender]] = []
     for shown, own in ways:
-        senders.append((shown, Automatic(own, first=not senders)))
+        senders.append((shown, Automatic(shown, own, first=not senders)))
     return senders
 
 

@@ -14,6 +14,7 @@ CONTENT_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _CONTENT = {"span_only", "event_only", "span_and_event"}
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_HEADERS = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
 
 
 def _first(*names: str) -> str:
@@ -51,6 +52,13 @@ def protocol() -> str:
         return said or "http/protobuf"
     logger.warning("otel-gym: OTLP protocol %r is not spoken here: http/protobuf is; allowed is also grpc", said)
     return "http/protobuf"
+
+
+def headers() -> dict[str, str]:
+    """What the standard exporter sends with each request of spans, such as a key; names in lower case."""
+    from opentelemetry.util.re import parse_env_headers
+
+    return dict(parse_env_headers(_first(*_HEADERS), liberal=True))
 
 
 def endpoint(of_protocol: str) -> str:

@@ -20,6 +20,7 @@ _BAD = frozenset({"INVALID_ARGUMENT", "OUT_OF_RANGE"})
 _UNUSABLE = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED", "UNIMPLEMENTED", "NOT_FOUND"})
 # The code is the same for a message above the limit and for a quota; gRPC says "Received message larger than max".
 _SAYS_TOO_LARGE = re.compile(r"larger than|too (large|big|long)|message size|max\w* size", re.IGNORECASE)
+_OF_THE_ANSWER = "CLIENT: "  # who says so is our own side of gRPC: what came is larger than it takes
 _RETRY_INFO = "google.rpc.retryinfo-bin"
 _STATUS_DETAILS = "grpc-status-details-bin"
 
@@ -80,7 +81,10 @@ def judge(error: Any) -> Outcome:
     """What a failed call means. Source: the OTLP specification, "OTLP/gRPC Response"."""
     code = error.code().name
     if code == "RESOURCE_EXHAUSTED":
-        if _SAYS_TOO_LARGE.search(error.details() or ""):
+        details = error.details() or ""
+        if _OF_THE_ANSWER in details:
+            return Outcome(Fate.UNCERTAIN, "an answer that is too large")
+        if _SAYS_TOO_LARGE.search(details):
             return Outcome(Fate.TOO_LARGE, code)
         after = _retry_delay(error)
         return Outcome(Fate.UNCERTAIN, code) if after is None else Outcome(Fate.AGAIN, code, after)

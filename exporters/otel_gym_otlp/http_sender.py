@@ -20,6 +20,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanContext, TraceFlags
 
 from otel_gym_otlp import stock
+from otel_gym_otlp.http_session import bounded_session_class
 from otel_gym_otlp.otlp_sender import OtlpSender
 from otel_gym_otlp.outcome import SENT, Fate, Outcome
 
@@ -90,7 +91,7 @@ def _session_class() -> Any:
     import requests
     from urllib3.exceptions import NewConnectionError
 
-    class Session(requests.Session):
+    class Session(bounded_session_class()):  # type: ignore[misc]  # made when it is needed
         """Sends our bytes for the exporter's, and remembers what became of them."""
 
         def __init__(self, explicit_headers: set[str] | None) -> None:
@@ -107,13 +108,12 @@ def _session_class() -> Any:
             body = _compressed(self.payload, str(headers.get("Content-Encoding", "")))
             request.body = body
             headers["Content-Length"] = str(len(body))
-            kwargs["allow_redirects"] = False
             try:
-                response = super().send(request, **kwargs)
+                response: requests.Response = super().send(request, **kwargs)
             except Exception as exc:  # noqa: BLE001  whatever a client raises is a request that was not answered
                 self.outcome = self._unanswered(exc)
                 raise _NotTakenError from None
-            self.outcome = judge(response.status_code, response.headers, response.content)
+            self.outcome = judge(response.status_code, response.headers, self.beginning(response))
             if self.outcome.fate is not Fate.SENT:
                 raise _NotTakenError
             return response

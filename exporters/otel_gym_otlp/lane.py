@@ -12,6 +12,7 @@ from otel_gym_otlp.copies import Content, LightSpan
 from otel_gym_otlp.delivery import Delivery
 from otel_gym_otlp.outcome import Fate, Outcome, Sender
 from otel_gym_otlp.pace import Pace
+from otel_gym_otlp.redaction import NotRedactedError
 from otel_gym_otlp.rendering import Rendering
 from otel_gym_otlp.span_queue import Entry, SpanQueue
 from otel_gym_otlp.stock import THREAD_NAME
@@ -72,6 +73,8 @@ class Lane:
         self._closing = False
         self._hurried = 0
         self._unflushed = False  # the sender has taken spans, and may keep them
+        self._taken_at = 0.0  # the first of these
+        self._flush_took = 0.0
         self._since = 0.0  # when the oldest that waits came
         self._refusals = 0
         self._pace = Pace()
@@ -135,6 +138,7 @@ class Lane:
     def abandon(self) -> None:
         """In a forked child: the parent's thread is not here, its lock may be held, its spans are its own business."""
         self._start()
+        self._rendering.abandon()
         self._sender.abandon()
 
     def _ensure_thread(self) -> None:
@@ -160,15 +164,16 @@ class Lane:
     def _next(self) -> list[Entry] | None:
         """Wait for the next entries to send; None when the thread shall end."""
         while True:
-            if self._unflushed and self._hurried and not self.queue.spans:
-                self._sender.flush()
-                self._unflushed = False
+            report = None
             with self._lock:
-                if not self.queue.spans:
-                    self._empty.notify_all()
                 now = time.monotonic()
-                report = self._troubles.say(self.queue.shed, self.queue.spans, now)
-                if report is None:
+                flush_in = self._flush_in(now)
+                to_flush = flush_in is not None and flush_in <= 0
+                if not to_flush:
+                    if not self.queue.spans:
+                        self._empty.notify_all()
+                    report = self._troubles.say(self.queue.shed, self.queue.spans, now)
+                if not to_flush and report is None:
                     if self._closing:
                         if self._ended():
                             return None
@@ -178,12 +183,30 @@ class Lane:
                             return self.queue.take(
                                 self._pace.batch_spans, min(self._pace.batch_bytes, self._max_bytes // 4)
                             )
-                        self._wake.wait(pause)
+                        self._wake.wait(_first(pause, flush_in))
                     else:
                         self._idle = True
-                        self._wake.wait(self._troubles.due_in(self.queue.shed, now))
+                        self._wake.wait(_first(self._troubles.due_in(self.queue.shed, now), flush_in))
                         self._idle = False
+            if to_flush:
+                self._flush()
             _log(report)
+
+    def _flush_in(self, now: float) -> float | None:
+        """Seconds until the sender is to send on what it has taken; None while it keeps nothing. With the lock held."""
+        if not self._unflushed:
+            return None
+        if self._hurried and not self.queue.spans:
+            return 0.0
+        after = self._sender.flush_after_s
+        # No more than half of the time goes into waiting for a processor whose backend is slow or dead.
+        return None if after is None else self._taken_at + max(after, self._flush_took) - now
+
+    def _flush(self) -> None:
+        began = time.monotonic()
+        self._sender.flush()
+        self._flush_took = time.monotonic() - began
+        self._unflushed = False
 
     def _ended(self) -> bool:
         """With the lock held: give everything back, unless somebody comes meanwhile."""
@@ -240,7 +263,13 @@ class Lane:
         most = self._pace.most_of_a_span(self._sender.max_span_bytes)
         try:
             while True:
-                attributes = self._rendering.attributes(entry, self._sender.limits())
+                try:
+                    attributes = self._rendering.attributes(entry, self._sender.limits())
+                except NotRedactedError as exc:
+                    with self._lock:
+                        self.queue.lighten(entry)
+                        self._troubles.last = str(exc)
+                    continue
                 packed, size = self._sender.pack(entry.span, attributes)
                 if size <= most or entry.content is None:
                     break
@@ -267,7 +296,9 @@ class Lane:
         with self._lock:
             for entry, _, _ in piece:
                 self.queue.settle(entry)
-            self._unflushed = True
+            if not self._unflushed:
+                self._unflushed = True
+                self._taken_at = time.monotonic()
             self.sent += len(piece) - outcome.rejected
             if outcome.rejected:
                 self.queue.shed["spans"] += outcome.rejected
@@ -316,6 +347,11 @@ class Lane:
             for entry in entries:
                 self.queue.lose(entry)
             self._troubles.last = reason
+
+
+def _first(*waits: float | None) -> float | None:
+    """The shortest of these waits; None: for ever."""
+    return min((wait for wait in waits if wait is not None), default=None)
 
 
 def _log(report: str | None) -> None:

@@ -21,6 +21,8 @@ class LateExporter:
         by_default: resource attributes for which no variable says anything.
     """
 
+    flush_after_s: float | None = None
+
     def __init__(self, by_default: Mapping[str, str]) -> None:
         self._by_default = by_default
         self._exporter: Any = None

@@ -42,7 +42,7 @@ class Mirror:
 
     Args:
         destinations: `Destination`s, or mappings with their keys; None: the process's own TracerProvider when it has
-            span processors, else the exporters of the standard variables.
+            a span processor that exports, else the exporters of the standard variables.
         unasked: without `destinations` and without any variable, send to the standard endpoint all the same.
         queue_bytes: bound of what waits, in bytes of memory. When room runs out, content goes first, spans last.
         queue_spans: bound of what waits, in spans.
@@ -72,7 +72,7 @@ class Mirror:
         with_content = environment.content_wanted()
         resource = {SERVICE_NAME: default_service_name, SERVICE_INSTANCE_ID: instance_id}
         by_default = {name: value for name, value in resource.items() if value is not None}
-        redaction = Redaction(redact_patterns)
+        self._redaction = Redaction(redact_patterns)
         self.flush_at_exit_s = flush_at_exit_s
         if destinations is None:
             ways = [(name, sender, "default", with_content) for name, sender in standard(by_default, unasked=unasked)]
@@ -92,7 +92,7 @@ class Mirror:
             Lane(
                 name,
                 sender,
-                Rendering(profile, redaction),
+                Rendering(profile, self._redaction),
                 content,
                 max_bytes=queue_bytes // len(ways),
                 max_spans=max(1, queue_spans // len(ways)),
@@ -186,6 +186,7 @@ class Mirror:
         done = self.flush(timeout)
         for lane in self._lanes:
             lane.close(max(0.0, deadline - time.monotonic()))
+        self._redaction.close()
         return done
 
     def _abandon(self) -> None:
@@ -205,6 +206,7 @@ def _flush_all() -> None:
     for mirror in list(_mirrors):
         if mirror.flush_at_exit_s > 0:
             mirror.flush(mirror.flush_at_exit_s)
+        mirror._redaction.close()
 
 
 os.register_at_fork(after_in_child=_abandon_all)

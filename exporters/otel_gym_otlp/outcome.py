@@ -48,6 +48,11 @@ class Sender(Protocol):
         """Packed size above which a span is not even tried."""
         ...
 
+    @property
+    def flush_after_s(self) -> float | None:
+        """How long who stands behind this one may keep spans before it is told to send them; None: nobody keeps any."""
+        ...
+
     def wanted(self) -> bool:
         """Whether spans would go anywhere now. Cheap, from any thread."""
         ...

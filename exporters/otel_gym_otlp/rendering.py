@@ -25,7 +25,11 @@ class Rendering:
         self._redaction = redaction
 
     def attributes(self, entry: Entry, limits: tuple[int | None, int | None]) -> dict[str, Any]:
-        """Encodable, scalars first, content last: where there is a limit, content goes first."""
+        """Encodable, scalars first, content last: where there is a limit, content goes first.
+
+        Raises:
+            NotRedactedError: its content must not leave.
+        """
         out: dict[str, Any] = {}
         if entry.shed_bytes:
             out[names.SHED_CONTENT_BYTES] = entry.shed_bytes
@@ -33,5 +37,9 @@ class Rendering:
         self._profile(out)
         content = entry.content  # the queue may take it away meanwhile
         if content is not None:
-            out.update(self._redaction.content(content))
+            out.update(self._redaction.content(encodable.attributes(content)))
         return limited(encodable.attributes(out), *limits)
+
+    def abandon(self) -> None:
+        """In a forked child: forget what is the parent's."""
+        self._redaction.abandon()

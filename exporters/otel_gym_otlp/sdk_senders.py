@@ -12,8 +12,8 @@ from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import Event, ReadableSpan, SpanLimits
-from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.sdk.trace import Event, ReadableSpan, SpanLimits, SpanProcessor
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.trace import Link, Status, StatusCode
 
 from otel_gym_otlp.copies import LightSpan, size
@@ -27,18 +27,57 @@ logger = logging.getLogger(__name__)
 
 _FLUSH_BYTES = 256 * 1024  # a batch processor counts spans, not bytes: above this it is told to send before more comes
 _FLUSH_MILLISECONDS = 10_000
+_FLUSH_AFTER_SECONDS = 0.5  # a batch processor keeps spans for five seconds by default, and servers get killed
+_exporting: list[Any] = [()]  # the processors, as a provider has them, of which one exports
+_HOLDS_EXPORTER = ("span_exporter", "_exporter", "_batch_processor")
 
 
 def global_provider() -> Any:
-    """The process's own TracerProvider if it is the SDK's and has span processors, else None.
+    """The process's own TracerProvider if it is the SDK's and has a span processor that exports, else None.
 
     Only looked at: asking the API for it could set one, by an environment variable, before the user does.
     """
+    provider = set_provider()
+    if provider is None:
+        return None
+    processors = provider._active_span_processor._span_processors
+    if processors is not _exporting[0]:  # asked with each call: looked at when one was added
+        if not any(map(_exports, processors)):
+            return None
+        _exporting[0] = processors
+    return provider
+
+
+def set_provider() -> Any:
+    """The process's own TracerProvider if it is the SDK's and has span processors, of whatever kind, else None."""
     provider = getattr(trace, "_TRACER_PROVIDER", None)
     if provider is not None and not hasattr(provider, "_active_span_processor"):
         provider = getattr(provider, "provider", None)  # Logfire's stands before the SDK's
     processor = getattr(provider, "_active_span_processor", None)
     return provider if getattr(processor, "_span_processors", None) else None
+
+
+def _exports(processor: Any) -> bool:
+    """Whether ended spans may go anywhere from it: not from one that only adds attributes when a span starts."""
+    inner = getattr(processor, "_span_processors", None)
+    if inner is not None:
+        return any(map(_exports, inner))
+    if any(hasattr(processor, name) for name in _HOLDS_EXPORTER):
+        return True
+    on_end = getattr(processor, "on_end", None)
+    function = getattr(on_end, "__func__", on_end)
+    if function is None or function is SpanProcessor.on_end:
+        return False
+    code = getattr(function, "__code__", None)
+    return code is None or bool(code.co_names or code.co_freevars)  # one that names nothing does nothing
+
+
+def _keeps(processor: Any) -> bool:
+    """Whether ended spans may wait in it."""
+    inner = getattr(processor, "_span_processors", None)
+    if inner is not None:
+        return any(map(_keeps, inner))
+    return _exports(processor) and not isinstance(processor, SimpleSpanProcessor)
 
 
 def readable(span: LightSpan, attributes: dict[str, Any], of: Resource) -> ReadableSpan:
@@ -64,6 +103,12 @@ class ProviderSender:
     """Hands copies to the span processors of the global TracerProvider."""
 
     max_span_bytes = 3_500_000  # whatever its exporter is, it sends a batch whole or not at all
+
+    @property
+    def flush_after_s(self) -> float | None:
+        provider = global_provider()
+        keeps = provider is not None and _keeps(provider._active_span_processor)
+        return _FLUSH_AFTER_SECONDS if keeps else None
 
     def wanted(self) -> bool:
         return global_provider() is not None
@@ -94,7 +139,7 @@ class ProviderSender:
                 logger.debug("otel-gym: a span processor raised: %s", type(exc).__name__)
             total += size(span.attributes or {})
         if total > _FLUSH_BYTES:
-            processor.force_flush(_FLUSH_MILLISECONDS)
+            self.flush()
         return SENT
 
     def flush(self) -> None:

@@ -52,8 +52,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--endpoint",
         metavar="URL",
-        help="base URL of an OTLP/HTTP backend for the spans, such as http://localhost:4318; sets "
-        "OTEL_GYM_MIRROR_DESTINATIONS",
+        help="base URL of an OTLP/HTTP backend for the spans, such as http://localhost:4318; its key, if it wants one, "
+        "stands in OTEL_EXPORTER_OTLP_HEADERS; sets OTEL_GYM_MIRROR_DESTINATIONS",
     )
     parser.add_argument(
         "--content",
@@ -119,7 +119,9 @@ def _set_environment(args: argparse.Namespace) -> None:
     if args.endpoint is not None:
         if not _is_installed("opentelemetry.exporter.otlp.proto.http"):
             raise MissingExtraError("--endpoint", "otlp")
-        environment["OTEL_GYM_MIRROR_DESTINATIONS"] = json.dumps([{"endpoint": args.endpoint}])
+        headers = otlp_environment.headers()  # a destination of ours gets those that it names, and no other
+        destination = {"endpoint": args.endpoint, **({"headers": headers} if headers else {})}
+        environment["OTEL_GYM_MIRROR_DESTINATIONS"] = json.dumps([destination])
     if args.content is not None:
         environment["OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"] = _CONTENT[args.content]
     before = environment.get("PYTHONPATH")

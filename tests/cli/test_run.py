@@ -11,9 +11,13 @@ import venv
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from otel_gym.cli.run import LAUNCHED
+from tests.servers.processes import listening
+from tests.services.captured import BODIES, PATHS, PLAYED
+from tests.services.receiver import http_receiver
 
 SHOW = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]))"
 STATE = (
@@ -83,6 +87,29 @@ def test_the_options_become_variables(tmp_path: Path) -> None:
         environment["OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"],
     )
     assert (tmp_path / "captures").is_dir()
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"OTEL_EXPORTER_OTLP_HEADERS": "x-api-key=s%20cret,other=1"},
+        {"OTEL_EXPORTER_OTLP_HEADERS": "x-api-key=wrong", "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "X-API-Key=s cret"},
+    ],
+)
+def test_a_backend_that_wants_a_key_gets_the_one_of_the_standard_variables(
+    headers: dict[str, str], tmp_path: Path
+) -> None:
+    with http_receiver(key="s cret") as receiver:
+        before = [sys.executable, "-m", "otel_gym", "run", "--capture-dir", str(tmp_path / "captures")]
+        before += ["--endpoint", receiver.endpoint, "--"]
+        command = ["uvicorn", PLAYED, "--host", "127.0.0.1", "--port", "{port}"]
+        with listening(command, tmp_path / "log", headers, before) as port:
+            url = f"http://127.0.0.1:{port}/ng-rollout/0-0{PATHS['chat']}"
+            assert 200 == httpx.post(url, json=BODIES["chat"], trust_env=False).status_code
+            receiver.wait_for(1)
+        assert 1 == len(receiver.requests)
+        assert "cret" not in (tmp_path / "log").read_text()
 
 
 @pytest.mark.parametrize("before", [None, "", "/a", "/a::/b", f"/a{os.pathsep}{LAUNCHED}"])

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from opentelemetry import context, trace
+from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import (
+    ReadableSpan,
+    Span,
+    SpanLimits,
+    SpanProcessor,
+    SynchronousMultiSpanProcessor,
+    TracerProvider,
+)
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
@@ -17,6 +28,7 @@ from otel_gym_otlp import Mirror
 from otel_gym_otlp import attributes as names
 from otel_gym_otlp.suppression import suppressed
 from tests.otlp.spans import RECEIPT, call_ids, ended, ended_with, message
+from tests.servers.processes import wait_until
 from tests.services.receiver import http_receiver, plain
 
 
@@ -60,6 +72,104 @@ def test_a_provider_without_processors_is_none(provider: TracerProvider) -> None
     mirror = Mirror()
     mirror.offer(ended(), RECEIPT)
     assert (False, 0) == (mirror.wanted(), mirror.queued_bytes)
+
+
+class OnlyAdds(SpanProcessor):
+    """As the baggage processor of the contributed packages."""
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        span.set_attribute("added", "at the start")
+
+
+class DoesNothingAtTheEnd(OnlyAdds):
+    def on_end(self, span: ReadableSpan) -> None:
+        pass
+
+
+@pytest.mark.parametrize("silent", [OnlyAdds, DoesNothingAtTheEnd, SynchronousMultiSpanProcessor])
+def test_a_provider_whose_processors_export_nothing_swallows_no_span(
+    provider: TracerProvider,
+    silent: type[SpanProcessor],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    exporter = InMemorySpanExporter()
+    provider.add_span_processor(silent())
+    assert not Mirror().wanted()
+    with http_receiver() as receiver, caplog.at_level(logging.INFO, logger="otel_gym_otlp"):
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.endpoint)
+        mirror = Mirror()
+        for call in "ab":
+            mirror.offer(ended(call), RECEIPT)
+            assert mirror.flush(10)
+        provider.add_span_processor(BatchSpanProcessor(exporter))
+        for call in "cd":
+            mirror.offer(ended(call), RECEIPT)
+            assert mirror.flush(10)
+        assert mirror.close(10)
+        provider.shutdown()
+        assert (["a", "b"], ["c", "d"]) == (call_ids(receiver.spans), ids(exporter))
+    assert [
+        f"otel-gym: spans go to {receiver.endpoint}: the process's own tracer provider exports none",
+        "otel-gym: spans go through the process's own tracer provider",
+    ] == [record.getMessage() for record in caplog.records]
+
+
+class Keeping(SpanProcessor):
+    """Somebody's own, with the exporter behind a queue that is emptied when told."""
+
+    def __init__(self, exporter: InMemorySpanExporter) -> None:
+        self._behind = exporter
+        self._kept: list[ReadableSpan] = []
+
+    def on_end(self, span: ReadableSpan) -> None:
+        self._kept.append(span)
+
+    def force_flush(self, timeout_millis: int = 30000) -> bool:
+        self._behind.export(self._kept)
+        self._kept = []
+        return True
+
+
+def has(exporter: InMemorySpanExporter, call: str) -> bool:
+    return call in ids(exporter)
+
+
+def batching(exporter: InMemorySpanExporter) -> SpanProcessor:
+    return BatchSpanProcessor(exporter, schedule_delay_millis=3_600_000)
+
+
+@pytest.mark.parametrize("made", [batching, Keeping])
+def test_what_a_processor_keeps_is_sent_without_anybody_asking(
+    provider: TracerProvider, made: Callable[[InMemorySpanExporter], SpanProcessor]
+) -> None:
+    exporter = InMemorySpanExporter()
+    provider.add_span_processor(made(exporter))
+    mirror = Mirror()
+    for call in "abc":
+        mirror.offer(ended(call), RECEIPT)
+        wait_until(partial(has, exporter, call), 30)
+    assert ["a", "b", "c"] == ids(exporter)
+    assert mirror.close(10)
+    provider.shutdown()
+
+
+def test_a_processor_that_keeps_nothing_is_not_flushed_but_where_somebody_waits(provider: TracerProvider) -> None:
+    flushes = []
+
+    class Simple(SimpleSpanProcessor):
+        def force_flush(self, timeout_millis: int = 30000) -> bool:
+            flushes.append(timeout_millis)
+            return True
+
+    exporter = InMemorySpanExporter()
+    provider.add_span_processor(Simple(exporter))
+    mirror = Mirror()
+    mirror.offer(ended("1"), RECEIPT)
+    wait_until(lambda: ids(exporter) == ["1"], 30)
+    assert None is mirror._lanes[0]._sender.flush_after_s
+    assert ([], True, 1) == (flushes.copy(), mirror.flush(10), len(flushes))
+    mirror.close(10)
 
 
 def test_a_span_goes_one_way_and_never_both_also_when_the_provider_comes_later(
@@ -175,8 +285,12 @@ def test_a_processor_that_never_gets_rid_of_its_spans_holds_nobody_up_for_longer
     provider: TracerProvider,
 ) -> None:
     hanging, ended_at_last = threading.Event(), threading.Event()
+    taken: list[ReadableSpan] = []
 
     class Hanging(SpanProcessor):
+        def on_end(self, span: ReadableSpan) -> None:
+            taken.append(span)
+
         def force_flush(self, timeout_millis: int = 30000) -> bool:
             hanging.set()
             return ended_at_last.wait(60)

@@ -61,7 +61,7 @@ def test_a_backend_that_comes_late_gets_everything_once(protocol: Protocol) -> N
 
 
 @both_protocols
-@pytest.mark.parametrize("fault", [Fault.HANG, Fault.RESET, Fault.UNAVAILABLE])
+@pytest.mark.parametrize("fault", [Fault.HANG, Fault.RESET, Fault.UNAVAILABLE, Fault.DRIPPING, Fault.ENDLESS])
 def test_a_backend_at_fault_recovers_without_a_restart_and_nobody_waits_for_it(
     protocol: Protocol, fault: Fault
 ) -> None:
@@ -286,6 +286,124 @@ def test_a_receiver_that_refuses_everything_is_not_flooded() -> None:
         offer(mirror, *map(str, range(100)))
         time.sleep(0.6)
         assert ([], True) == (spans, mirror._lanes[0].queue.spans > 60)
+
+
+# ---------------------------------------------------------------------- answers without end
+
+
+@contextlib.contextmanager
+def saying(answer: Callable[[Callable[[bytes], object]], None]) -> Iterator[str]:
+    """A receiver that writes its answers itself; the endpoint."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            with contextlib.suppress(OSError):  # the other side closes
+                answer(self.wfile.write)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def flooding(head: bytes) -> Callable[[Callable[[bytes], object]], None]:
+    def answer(write: Callable[[bytes], object]) -> None:
+        write(head)
+        for _ in range(4000):  # 4 GB
+            write(b"x" * 1_000_000)
+
+    return answer
+
+
+def dripping(head: bytes) -> Callable[[Callable[[bytes], object]], None]:
+    def answer(write: Callable[[bytes], object]) -> None:
+        write(head)
+        for _ in range(1200):  # two minutes
+            write(b"x")
+            time.sleep(0.1)
+
+    return answer
+
+
+@pytest.mark.parametrize("without_end", [flooding, dripping])
+@pytest.mark.parametrize(
+    ("head", "sent"),
+    [
+        (b"HTTP/1.1 200 OK\r\n\r\n", 1),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9999999999\r\nContent-Type: application/x-protobuf\r\n\r\n", 1),
+        (b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n", 1),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", 0),
+    ],
+)
+def test_the_status_counts_whatever_comes_after_it(
+    head: bytes, sent: int, without_end: Callable[[bytes], Callable[[Callable[[bytes], object]], None]]
+) -> None:
+    with saying(without_end(head)) as endpoint, mirror_to(endpoint, "http/protobuf") as mirror:
+        offer(mirror, "a")
+        assert mirror.flush(20)
+        assert (sent, 1 - sent) == (mirror.sent, mirror.shed["spans"])
+
+
+@pytest.mark.parametrize("without_end", [flooding, dripping])
+@pytest.mark.parametrize(
+    "head", [b"HTTP/1.1 ", b"HTTP/1.1 200 OK\r\nx: ", b"HTTP/1.1 302 Found\r\nLocation: /\r\n\r\n"]
+)
+def test_an_answer_that_never_ends_holds_the_others_up_for_no_longer_than_the_timeout(
+    head: bytes, without_end: Callable[[bytes], Callable[[Callable[[bytes], object]], None]]
+) -> None:
+    asked = threading.Semaphore(0)
+
+    def answer(write: Callable[[bytes], object]) -> None:
+        asked.release()
+        without_end(head)(write)
+
+    with saying(answer) as endpoint, mirror_to(endpoint, "http/protobuf") as mirror:
+        offer(mirror, "a")
+        assert asked.acquire(timeout=30)
+        assert asked.acquire(timeout=30), "a second try"
+        assert 0 == mirror.sent
+
+
+def test_a_connection_is_kept_after_an_answer_that_ends() -> None:
+    connections = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            connections.append(self.client_address)
+            super().setup()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(200)
+            self.send_header("content-length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        with mirror_to(f"http://127.0.0.1:{server.server_address[1]}", "http/protobuf") as mirror:
+            for call in "abc":
+                offer(mirror, call)
+                assert mirror.flush(20)
+        server.shutdown()
+        thread.join()
+    assert (3, 1) == (mirror.sent, len(connections))
 
 
 # ---------------------------------------------------------------------- what is said

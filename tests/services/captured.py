@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
+import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ BODIES: dict[str, dict[str, Any]] = {
 
 
 class CapturedServer:
-    """A captured server, running; `call` and `resident_kb` are for the one of `tests.services.model_server`.
+    """A captured server, running; `call`, `resident_kb` and `kill` are for the one of `tests.services.model_server`.
 
     Attributes:
         port: of 127.0.0.1, where it listens.
@@ -83,6 +85,10 @@ class CapturedServer:
         """Memory that the server has now."""
         kilobytes: int = self._client.get("/").json()["rss_kb"]
         return kilobytes
+
+    def kill(self) -> None:
+        """End the server without a word to it."""
+        os.kill(self._client.get("/").json()["pid"], signal.SIGKILL)
 
     def logged(self) -> str:
         """All that the server has said so far."""

@@ -48,7 +48,7 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
         more = message.get("more_body", False)
     dialect = PATHS.get(scope["path"].removeprefix(scope.get("root_path", "")))
     if dialect is None:
-        await _answer(send, 200, {"rss_kb": _resident_kb()}, [])
+        await _answer(send, 200, {"pid": os.getpid(), "rss_kb": _resident_kb()}, [])
         return
     asked = json.loads(body)
     said = str(asked.get("say", "hello"))

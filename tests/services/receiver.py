@@ -31,6 +31,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 PATIENCE_S = 30.0
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+MOST_OF_GRPC = 4 * 1024 * 1024  # bytes of a message that gRPC takes
 ALL_TAKEN: bytes = ExportTraceServiceResponse().SerializeToString()
 Protocol = Literal["http", "grpc"]
 
@@ -43,6 +44,8 @@ class Fault(enum.Enum):
     UNAVAILABLE = "503 with Retry-After: 1 (over gRPC: UNAVAILABLE)"
     TOO_LARGE = "413 (over gRPC: RESOURCE_EXHAUSTED)"
     SLOW = "takes it, a second for each span"
+    DRIPPING = "503 a byte at a time, never to the end of its headers (over gRPC: no answer)"
+    ENDLESS = "503 with a body that never ends (over gRPC: a message larger than gRPC's own limit)"
 
 
 @dataclass(frozen=True)
@@ -87,10 +90,12 @@ class Receiver:
         protocol: `http` (protobuf) or `grpc`.
         port: of 127.0.0.1, where it listens.
         fault: what it does with requests from now on; None: it takes them.
+        key: what `x-api-key` has to say, over HTTP; None: anything.
     """
 
-    def __init__(self, protocol: Protocol, fault: Fault | None) -> None:
+    def __init__(self, protocol: Protocol, fault: Fault | None, key: str | None = None) -> None:
         self.protocol: Protocol = protocol
+        self.key = key
         self.port = 0
         self._fault = fault
         self._requests: list[Request] = []
@@ -157,6 +162,10 @@ class Receiver:
             self._requests.append(request)
             self._changed.notify_all()
 
+    def has(self, fault: Fault) -> bool:
+        """Whether it has this fault, and is not closed."""
+        return self._fault is fault and not self._closed
+
     def wait_out(self, fault: Fault) -> None:
         """Return when the receiver has no longer this fault, or is closed."""
         with self._changed:
@@ -202,9 +211,9 @@ def receiver_running(protocol: Protocol, *, port: int = 0, fault: Fault | None =
 
 
 @contextlib.contextmanager
-def http_receiver(*, port: int = 0, fault: Fault | None = None) -> Iterator[Receiver]:
-    """A receiver of protobuf over HTTP, at `/v1/traces`."""
-    receiver = Receiver("http", fault)
+def http_receiver(*, port: int = 0, fault: Fault | None = None, key: str | None = None) -> Iterator[Receiver]:
+    """A receiver of protobuf over HTTP, at `/v1/traces`; one with a key says 401 to what has another `x-api-key`."""
+    receiver = Receiver("http", fault, key)
 
     class Handler(_Handler):
         def do_POST(self) -> None:
@@ -266,6 +275,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         wire = self.rfile.read(length)
+        if receiver.key not in (None, self.headers["x-api-key"]):
+            receiver.keep(Request(self._headers(), wire, self._decoded(wire), taken=False))
+            self._answer(401, {}, b"")
+            return
         if fault is Fault.HANG:
             receiver.keep(Request(self._headers(), wire, self._decoded(wire), taken=False))
             receiver.wait_out(fault)
@@ -275,12 +288,23 @@ class _Handler(BaseHTTPRequestHandler):
         if fault is Fault.SLOW:
             receiver.pause(len(request.spans))
         receiver.keep(request)
-        if fault is Fault.UNAVAILABLE:
+        if fault in (Fault.DRIPPING, Fault.ENDLESS):
+            self.close_connection = True
+            self._answer_without_end(receiver, fault)
+        elif fault is Fault.UNAVAILABLE:
             self._answer(503, {"retry-after": "1"}, b"")
         elif fault is Fault.TOO_LARGE:
             self._answer(413, {}, b"")
         else:
             self._answer(200, {"content-type": "application/x-protobuf"}, ALL_TAKEN)
+
+    def _answer_without_end(self, receiver: Receiver, fault: Fault) -> None:
+        endless = fault is Fault.ENDLESS
+        self.wfile.write(b"HTTP/1.1 503 Unavailable\r\n" + (b"\r\n" if endless else b"x: "))
+        while receiver.has(fault):
+            self.wfile.write(b"x" * (65_536 if endless else 1))
+            if not endless:
+                receiver.pause(0.05)
 
     def _headers(self) -> list[tuple[str, str | bytes]]:
         return [(":path", self.path), *((name.lower(), value) for name, value in self.headers.items())]
@@ -324,8 +348,10 @@ def _export(receiver: Receiver) -> Callable[[bytes, grpc.ServicerContext], bytes
         if fault is Fault.SLOW:
             receiver.pause(len(request.spans))
         receiver.keep(request)
-        if fault is Fault.HANG:
+        if fault in (Fault.HANG, Fault.DRIPPING):
             receiver.wait_out(fault)
+        if fault is Fault.ENDLESS:
+            return bytes(MOST_OF_GRPC + 1)
         if fault is Fault.TOO_LARGE:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"received message larger than max ({len(wire)} vs. 1)")
         elif not request.taken:

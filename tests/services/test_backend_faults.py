@@ -25,6 +25,8 @@ FAULTS: dict[str, Fault | None] = {
     "503 with Retry-After": Fault.UNAVAILABLE,
     "killed in mid-export": Fault.HANG,
     "a span a second": Fault.SLOW,
+    "dripping": Fault.DRIPPING,
+    "answering without end": Fault.ENDLESS,
 }
 
 
