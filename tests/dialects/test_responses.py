@@ -67,6 +67,7 @@ def test_a_completed_envelope_stays_as_it_came_where_no_items_were_streamed(outp
 def test_a_stream_that_broke_off_keeps_the_last_envelope_with_what_was_streamed(output: dict[str, Any]) -> None:
     last = envelope("in_progress", **output)
 
+    # Row 13 speaks of the items that are put in; without any, the corpus has the envelope as it came, `output` or not.
     assert Assembly(last["response"]) == assembled(CREATED, last)
     assert Assembly({**last["response"], "output": [message(output_text("par"))]}) == assembled(
         CREATED, last, added(0, MESSAGE), text("par")
