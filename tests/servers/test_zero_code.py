@@ -6,6 +6,7 @@ application knows, and leaves one record.
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -35,6 +36,7 @@ SERVERS = {
     "uvicorn, 2 workers": [*UVICORN, *TWO],
     "gunicorn, 2 workers": GUNICORN,
     "gunicorn, 2 workers, preloaded": [*GUNICORN, "--preload"],
+    "gunicorn's own ASGI worker, 2 workers": [*GUNICORN, "--worker-class", "asgi"],
     "hypercorn, 2 workers": ["hypercorn", KEYED, "--bind", "127.0.0.1:{{port}}", *TWO],
     "granian, 2 workers": ["granian", "--interface", "asgi", KEYED, "--port", "{{port}}", *TWO],
     "python -m": ["tests.servers.keyed", "{framework}", "{{port}}"],
@@ -58,9 +60,18 @@ def launcher(way: str, directory: Path) -> tuple[list[str], dict[str, str]]:
     }
 
 
-@pytest.mark.parametrize("way", ["opentelemetry-instrument", "otel-gym run"])
-@pytest.mark.parametrize("contrib", CONTRIB)
-@pytest.mark.parametrize("framework", ["fastapi", "starlette"])
+WAYS = ["opentelemetry-instrument", "otel-gym run"]
+# Where authentication stands: in middleware, beside contrib's instrumentation and without it; around a FastAPI
+# application; in the call of a subclass of it; around what is no Starlette application at all.
+APPLICATIONS = [
+    *itertools.product(("fastapi", "starlette"), CONTRIB, WAYS),
+    ("wrapped", "off", "opentelemetry-instrument"),
+    ("subclass", "off", "otel-gym run"),
+    ("router", "off", "otel-gym run"),
+]
+
+
+@pytest.mark.parametrize(("framework", "contrib", "way"), APPLICATIONS)
 @pytest.mark.parametrize("server", SERVERS)
 def test_a_server_is_captured_outside_its_authentication(
     server: str, framework: str, contrib: str, way: str, tmp_path: Path
@@ -109,7 +120,7 @@ def calls_in_two_processes(port: int, captures: Path) -> None:
     raise AssertionError(f"{len(pids)} calls were all served by one process")
 
 
-@pytest.mark.parametrize("way", ["opentelemetry-instrument", "otel-gym run"])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("server", SERVERS)
 def test_each_call_has_its_span_when_the_server_has_ended(server: str, way: str, tmp_path: Path) -> None:
     """Through the provider that the launcher set up, or by our own exporter: in worker processes too, each once."""
@@ -131,14 +142,21 @@ def test_each_call_has_its_span_when_the_server_has_ended(server: str, way: str,
 # ---- a setting that cannot be used
 
 
-@pytest.mark.parametrize("server", SERVERS)
+NO_LIFESPAN = {
+    "uvicorn, no lifespan": [*UVICORN, "--lifespan", "off"],
+    "granian, no lifespan": ["granian", "--interface", "asginl", KEYED, "--port", "{{port}}"],
+}
+
+
+@pytest.mark.parametrize("server", [*SERVERS, *NO_LIFESPAN])
 def test_a_setting_that_cannot_be_used_fails_the_start_of_the_server(server: str, tmp_path: Path) -> None:
     """It ends by itself, says why in each process that would have served, and serves nothing.
 
     How often a server repeats the message, and whether its exit code tells, is its own business.
     """
     before, variables = launcher("opentelemetry-instrument", Path("relative"))
-    command = [part.format(framework="fastapi").format(port=free_port()) for part in SERVERS[server]]
+    command = {**SERVERS, **NO_LIFESPAN}[server]
+    command = [part.format(framework="fastapi").format(port=free_port()) for part in command]
     done = subprocess.run(
         [*before, sys.executable, "-m", *command],
         cwd=ROOT,
@@ -152,4 +170,16 @@ def test_a_setting_that_cannot_be_used_fails_the_start_of_the_server(server: str
         True,
         False,
     ), said
-    assert server not in ("uvicorn", "python -m") or 1 == said.count("'relative'"), said
+    assert "workers" in server or 1 == said.count("'relative'"), said
+    assert "/otel_gym/" not in said, said  # no traceback through us
+
+
+def test_without_a_word_of_capture_in_the_environment_nothing_is_done(tmp_path: Path) -> None:
+    """otel-gym is installed, and OpenTelemetry's launcher is there for something else: no prefix is removed."""
+    before, variables = launcher("opentelemetry-instrument", tmp_path)
+    variables["OTEL_GYM_MODEL_CALL_CAPTURE_DIR"] = ""
+    command = [part.format(framework="fastapi") for part in UVICORN]
+    with listening(command, tmp_path / "server.log", variables, before) as port:
+        got = exchange(port, [request(f"/ng-rollout/0-0{CHAT}", "plain", f"Authorization: {KEY}")])
+    assert got.startswith(b"HTTP/1.1 404"), got
+    assert "otel-gym" not in (tmp_path / "server.log").read_text()
