@@ -88,36 +88,55 @@ def _vars(app: Any) -> dict[str, Any]:
 
 
 # ---- how to stand there, for each server: its module, and what is done to it
+#
+# A server may be on its way already: many import the application, whose code or plugin switches capture on, in the
+# middle of what is hooked. So the last step before it serves is hooked as well, or instead.
 
 
-def _uvicorn(module: ModuleType) -> None:
+def _uvicorn_config(module: ModuleType) -> None:
     """Its command, its workers, gunicorn's `UvicornWorker`, `uvicorn.run`, and so vLLM, SGLang, LiteLLM."""
 
     def loading(original: Any) -> Any:
         def load(self: Any) -> None:
             original(self)
-            outermost = self.loaded_app
-            if type(outermost).__name__ == "ProxyHeadersMiddleware" and self.proxy_headers:
-                outermost.app = take(outermost.app)  # uvicorn's own; inside of it the client has its address
-            else:
-                self.loaded_app = take(outermost)
+            _take_loaded(self)
 
         return load
 
     _replace(module.Config, "load", loading)
 
 
+def _uvicorn_server(module: ModuleType) -> None:
+    def starting(original: Any) -> Any:
+        async def startup(self: Any, *args: Any, **kwargs: Any) -> None:
+            _take_loaded(self.config)
+            await original(self, *args, **kwargs)
+
+        return startup
+
+    _replace(module.Server, "startup", starting)
+
+
+def _take_loaded(config: Any) -> None:
+    """What a `uvicorn.Config` has loaded; inside of uvicorn's own middleware, where the client has its address."""
+    outermost = config.loaded_app
+    if config.proxy_headers and type(outermost).__name__ == "ProxyHeadersMiddleware":
+        outermost.app = _taken_once(outermost.app)
+    else:
+        config.loaded_app = _taken_once(outermost)
+
+
 def _gunicorn(module: ModuleType) -> None:
     """gunicorn's own ASGI worker."""
 
-    def loading(original: Any) -> Any:
-        def load_wsgi(self: Any) -> None:
+    def running(original: Any) -> Any:
+        def run(self: Any) -> None:
+            self.asgi = _taken_once(self.asgi)
             original(self)
-            self.asgi = take(self.asgi)
 
-        return load_wsgi
+        return run
 
-    _replace(module.ASGIWorker, "load_wsgi", loading)
+    _replace(module.ASGIWorker, "run", running)
 
 
 def _hypercorn(module: ModuleType) -> None:
@@ -132,14 +151,18 @@ def _hypercorn(module: ModuleType) -> None:
     _replace(module.ASGIWrapper, "__init__", wrapping)
 
 
-def _granian(module: ModuleType) -> None:
-    """The two that it calls the application through: for its lifespan, and for each connection."""
-
-    def wrapping_lifespan(original: Any) -> Any:
+def _granian_lifespan(module: ModuleType) -> None:
+    def wrapping(original: Any) -> Any:
         def init(self: Any, callable: App) -> None:  # noqa: A002  (granian's word)
             original(self, take(callable))
 
         return init
+
+    _replace(module.LifespanProtocol, "__init__", wrapping)
+
+
+def _granian(module: ModuleType) -> None:
+    """Its workers of each kind, which have the function by a name of their own."""
 
     def wrapping(original: Any) -> Any:
         def callback_wrapper(callback: App, *args: Any, **kwargs: Any) -> Any:
@@ -147,16 +170,23 @@ def _granian(module: ModuleType) -> None:
 
         return callback_wrapper
 
-    _replace(module.LifespanProtocol, "__init__", wrapping_lifespan)
-    _replace(module, "_callback_wrapper", wrapping)
+    _replace(module, "_asgi_call_wrap", wrapping)
 
 
 HOOKS: Final[dict[str, Callable[[ModuleType], None]]] = {
-    "uvicorn.config": _uvicorn,
+    "uvicorn.config": _uvicorn_config,
+    "uvicorn.server": _uvicorn_server,
     "gunicorn.workers.gasgi": _gunicorn,
     "hypercorn.app_wrappers": _hypercorn,
-    "granian.asgi": _granian,
+    "granian.asgi": _granian_lifespan,
+    "granian.server.mp": _granian,
+    "granian.server.mt": _granian,
+    "granian.server.embed": _granian,
 }
+
+
+def _taken_once(app: App) -> App:
+    return app if isinstance(app, _Served) else take(app)
 
 
 def _replace(holder: Any, name: str, make: Callable[[Any], Any]) -> None:

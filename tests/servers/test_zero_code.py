@@ -10,6 +10,7 @@ import itertools
 import json
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -44,6 +45,7 @@ SERVERS = {
 }
 CALLS_AT_ONCE = 16
 ROUNDS = 40
+PAUSE_SECONDS = 0.5  # of a round that one process served: on a busy machine the other is still on its way
 # What opentelemetry-instrument switches on beside ours; where it does not, the application does so in its code.
 CONTRIB = {"off": {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "asgi,fastapi,httpx,openai"}, "on": {"CONTRIB": "on"}}
 SILENT = {f"OTEL_{signal}_EXPORTER": "none" for signal in ("TRACES", "METRICS", "LOGS")}
@@ -117,6 +119,7 @@ def calls_in_two_processes(port: int, captures: Path) -> None:
             assert [200] * len(pids) == [record["status_code"] for record in records]
             if len(set(pids)) > 1:
                 return
+            time.sleep(PAUSE_SECONDS)
     raise AssertionError(f"{len(pids)} calls were all served by one process")
 
 
@@ -137,6 +140,18 @@ def test_each_call_has_its_span_when_the_server_has_ended(server: str, way: str,
         told = [plain(span.attributes).get("otel_gym.model_call.id") for span in receiver.spans]
     calls = [record["model_call_id"] for record in CaptureStore(tmp_path / "captures").read("many")]
     assert sorted(calls) == sorted(call for call in told if call is not None)
+
+
+@pytest.mark.parametrize("server", [server for server in SERVERS if "python" not in server])
+def test_capture_may_be_switched_on_while_the_server_imports_the_application(server: str, tmp_path: Path) -> None:
+    """By a plugin of the application, or in its code: the server is on its way then."""
+    command = [part.format(framework="wrapped").replace("keyed", "switching") for part in SERVERS[server]]
+    variables = {"OTEL_GYM_MODEL_CALL_CAPTURE_DIR": str(tmp_path / "captures")}
+    with listening(command, tmp_path / "server.log", variables) as port:
+        path = f"/ng-rollout/0-0{CHAT}"
+        assert exchange(port, [request(path, "plain")]).startswith(b"HTTP/1.1 401")
+        assert exchange(port, [request(path, "plain", f"Authorization: {KEY}")]).startswith(b"HTTP/1.1 200")
+    assert [401, 200] == [call["status_code"] for call in CaptureStore(tmp_path / "captures").read("0-0")]
 
 
 # ---- a setting that cannot be used
