@@ -209,7 +209,7 @@ class Call:
             if self.arrival is not None:
                 self.response_object = assembly.response
             try:
-                out[names.RESPONSE] = json_text.dumps(assembly.response)
+                out[names.RESPONSE] = json_text.dumps_read(assembly.response, len(body))
             except ValueError:  # the text is kept; only the rebuilt object cannot be (divergence 1)
                 category = category or "capture_parse_error"
         return terminal is not None, category
@@ -243,10 +243,12 @@ class Call:
             value = self.outcome.get(key, _MISSING)
             if value is None and key in _NULLABLE:
                 nulls.append(key)
-            elif type(value) is kind and (key != "response_source" or value in _RESPONSE_SOURCES) and _storable(value):
-                out[names.PREFIX + key] = value
-            else:
+                continue
+            plain = _plain(value, kind)
+            if plain is None or (key == "response_source" and plain not in _RESPONSE_SOURCES) or not _storable(plain):
                 odd.append(key)
+            else:
+                out[names.PREFIX + key] = plain
         if nulls:
             out[names.NULL_KEYS] = nulls
         if odd:
@@ -256,6 +258,15 @@ class Call:
 
 
 _MISSING = object()
+
+
+def _plain(value: object, kind: type) -> object:
+    """A value of the type, without what a subclass makes of it: `HTTPStatus.OK` is 200. None where it is of another."""
+    if type(value) is kind:
+        return value
+    if kind is int and isinstance(value, int) and not isinstance(value, bool):
+        return int.__int__(value)
+    return str.__str__(value) if kind is str and isinstance(value, str) else None
 
 
 def _storable(value: object) -> bool:

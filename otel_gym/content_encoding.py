@@ -19,6 +19,8 @@ PIECE_BYTES = 1 << 16
 _ZSTD_SLICE = 512  # of input: what one call can make of it stays in the megabytes, whatever it claims to hold
 _MOST_UNDECODED_BYTES = 1 << 20  # before the first decoded byte
 _UNDECIDED_BYTES = 4096
+_MOST_AGAIN_BYTES = 1 << 18  # that a damaged stream is decoded of once more, and
+_MOST_AGAIN_DECODED_BYTES = 1 << 22  # that they may decode to: it is done on the event loop
 _SLICE_BYTES = 4096  # of a whole body: so many bytes are gone through one by one where it is damaged
 
 
@@ -47,13 +49,14 @@ class Decoder:
     """Decodes a body as it comes.
 
     A body that does not decode from its first byte on is taken as it is: servers that decode their upstream's body
-    often leave the header behind.
+    often leave the header behind. One that is damaged decodes up to there, however it is cut, unless it is long.
 
     Args:
         encoding: value of the `Content-Encoding` header.
     """
 
     def __init__(self, encoding: str) -> None:
+        self._encoding = encoding
         names = [name for part in encoding.split(",") if (name := part.strip().lower()) and name != "identity"]
         self._stages: list[Stage] = []
         for name in reversed(names):
@@ -61,8 +64,9 @@ class Decoder:
             if make is None:  # unknown, or its library is missing: what is inside cannot be read either
                 break
             self._stages.append(make())
-        self._seen = b""  # until the first decoded byte
-        self._decoded = False
+        self._fed: list[bytes] = []  # what has come, as long as it may have to be decoded again
+        self._fed_bytes = 0
+        self._given = 0  # decoded bytes
         self._broken = False
         self.plain = not self._stages
 
@@ -73,27 +77,43 @@ class Decoder:
             return
         if self._broken:
             return
-        if not self._decoded:
-            self._seen += data
-            if len(self._seen) > _MOST_UNDECODED_BYTES:  # headers without an end: nothing will come of it
-                self._broken = True
-                self._seen = b""
-                return
+        if not self._given and self._fed_bytes > _MOST_UNDECODED_BYTES:
+            self._broken = True  # headers without an end: nothing will come of it
+            self._fed = []
+            return
+        self._fed_bytes += len(data)
+        if not self._given or self._may_go_again:
+            self._fed.append(data)
         try:
             for piece in self.through(data):
-                if piece:
-                    self._decoded = True
-                    self._seen = b""
-                    yield piece
+                self._given += len(piece)
+                yield piece
         except EncodingError:
             self._broken = True
-            if not self._decoded:
-                self.plain = True
-                yield self._seen
+            yield from self._again()
+        if self._given and not self._may_go_again:
+            self._fed = []
+
+    @property
+    def _may_go_again(self) -> bool:
+        return self._fed_bytes <= _MOST_AGAIN_BYTES and self._given <= _MOST_AGAIN_DECODED_BYTES
+
+    def _again(self) -> Iterator[bytes]:
+        """What the piece with the damage gives before it: the engine kept that to itself."""
+        fed, self._fed = self._fed, []
+        if self._may_go_again:
+            skipped = self._given
+            for piece in _up_to_damage(fed, self._encoding):
+                self._given += max(0, len(piece) - skipped)
+                yield piece[skipped:]
+                skipped = max(0, skipped - len(piece))
+        if not self._given:
+            self.plain = True
+            yield b"".join(fed)
 
     def finish(self) -> bytes:
         """At the end of the body: the bytes as they came when not one of them could be decoded."""
-        return b"" if self._decoded or self.plain else self._seen
+        return b"" if self._given or self.plain else b"".join(self._fed)
 
     def through(self, data: bytes) -> Iterator[bytes]:
         """What the next bytes decode to; raises EncodingError where they are damaged."""
@@ -115,6 +135,15 @@ def decode(pieces: Sequence[bytes], encoding: str) -> Iterator[bytes]:
     the damage is decoded again byte by byte (not where the format is a guess: any text is the beginning of something).
     The result does not depend on how the body was cut into messages.
     """
+    given = 0
+    for decoded in _up_to_damage(pieces, encoding):
+        given += len(decoded)
+        yield decoded
+    if not given:
+        yield from pieces
+
+
+def _up_to_damage(pieces: Iterable[bytes], encoding: str) -> Iterator[bytes]:
     decoder = Decoder(encoding)
     given = 0
     good: list[bytes] = []
@@ -125,13 +154,9 @@ def decode(pieces: Sequence[bytes], encoding: str) -> Iterator[bytes]:
                 yield decoded
         except EncodingError as error:
             if not error.guessed:
-                for decoded in _up_to_the_damage(Decoder(encoding), good, data, given):
-                    given += len(decoded)
-                    yield decoded
-            break
+                yield from _byte_by_byte(Decoder(encoding), good, data, given)
+            return
         good.append(data)
-    if not given:
-        yield from pieces
 
 
 def _slices(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -147,7 +172,7 @@ def _slices(pieces: Iterable[bytes]) -> Iterator[bytes]:
         yield bytes(left)
 
 
-def _up_to_the_damage(decoder: Decoder, good: Iterable[bytes], damaged: bytes, given: int) -> Iterator[bytes]:
+def _byte_by_byte(decoder: Decoder, good: Iterable[bytes], damaged: bytes, given: int) -> Iterator[bytes]:
     """What `damaged` gives when its bytes come one by one, after `good`; without the first `given` bytes of all."""
     single = (damaged[at : at + 1] for at in range(len(damaged)))
     try:

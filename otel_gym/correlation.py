@@ -54,7 +54,7 @@ def find_route(scope: Mapping[str, Any]) -> Route | None:
     path: str = scope["path"]
     root = ""
     if not path.startswith(PREFIX):
-        root = scope.get("root_path", "").rstrip("/")
+        root = (scope.get("root_path") or "").rstrip("/")
         if not root or not path.startswith(root + PREFIX):
             return None
     match = _ROLLOUT_PATH.fullmatch(path, len(root))

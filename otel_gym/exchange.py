@@ -11,7 +11,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from enum import Enum
 from typing import Any, Final
 
@@ -76,6 +76,7 @@ class Exchange:
         self._to_come: int | None = None  # bytes of a body whose length was announced
         self._stream: PassingStream | None = None
         self._passes: Callable[[bytes], bool] | None = None  # set while pieces of a stream may take the short way
+        self._turn: asyncio.Task[None] | None = None  # hands a piece on that is being judged, or one behind it
         self._timer: asyncio.TimerHandle | None = None
         self._durable: Durable | None = None
         self._held_since: float | None = None
@@ -104,12 +105,33 @@ class Exchange:
         return self._send_watched(message)
 
     async def _send_watched(self, message: Message) -> None:
-        stream = self._stream
-        while stream is not None and stream.judging is not None:
-            await asyncio.wait((stream.judging,))  # another task of the application is in its send: order is kept
+        turn = self._turn
+        if turn is None or turn.done():
+            await self._take(message)
+        else:  # another task of the application is in its send, or has left it: order is kept
+            await self._whatever_happens(self._take_after(turn, _as_now(message)))
+
+    async def _whatever_happens(self, sending: Coroutine[Any, Any, None]) -> None:
+        """Hand a message on in a task of its own: it reaches the client though the application is cancelled meanwhile.
+
+        Without capture the server would have had it by then. The application's cancellation goes on at once.
+        """
+        turn = self._turn = _task(sending)
+        await asyncio.wait((turn,))
+        turn.result()
+
+    async def _take_after(self, turn: asyncio.Task[None], message: Message) -> None:
+        await asyncio.wait((turn,))
+        if self._state is State.CUT:  # `_release` waits for this
+            self._held.append(message)
+        else:
+            await self._take(message, has_turn=True)
+
+    async def _take(self, message: Message, has_turn: bool = False) -> None:
+        """A message whose turn it is; with `has_turn` in a task of its own."""
         if self._state is State.OPEN:
             if message["type"] == "http.response.body":
-                await self._send_body(stream, message)
+                await self._send_body(message, has_turn)
             elif message["type"] == "http.response.start":
                 message = self._start(message)
                 if self._to_come == 0:  # the client sees the end of the answer with its head
@@ -125,13 +147,14 @@ class Exchange:
 
     async def _hold(self, message: Message) -> None:
         """Keep a message back, as it is now: applications use their messages, and the buffers in them, again."""
-        held = dict(message)
+        held = _as_now(message)
         self._held.append(held)
         if message["type"] == "http.response.body":
-            held["body"] = self._keep(message) if self._state is State.HOLDING else bytes(message.get("body", b""))
-            if self._state is State.HOLDING and not message.get("more_body", False):
-                await self._end()
-                return
+            if self._state is State.HOLDING:
+                self._keep(held)
+                if not message.get("more_body", False):
+                    await self._end()
+                    return
             self._held_bytes += len(held["body"])
         if self._held_bytes <= MOST_HELD_BYTES:
             await asyncio.sleep(0)  # an application that never waits would keep the loop from cutting the call
@@ -153,32 +176,48 @@ class Exchange:
         call.response.encoding = encoding
         if call.is_stream:
             self._stream = PassingStream(call.dialect, encoding, call.first_token, call.response.limit)
-        else:
-            length = _first(headers, b"content-length")
-            self._to_come = int(length) if length.isdigit() and len(length) < 19 else None
+        length = _first(headers, b"content-length").strip()
+        self._to_come = int(length) if length.isdigit() and len(length) < 19 else None
         return message if self._route is None else redirected(self.scope, self._route, message)
 
-    async def _send_body(self, stream: PassingStream | None, message: Message) -> None:
+    async def _send_body(self, message: Message, has_turn: bool) -> None:
         body = self._keep(message)
         if body:
-            if stream is not None:
+            if (stream := self._stream) is not None:
                 self._passes = None
                 verdict = stream.feed(body)
                 if verdict is None:
-                    verdict = await stream.judged()
-                    if self._state is not State.OPEN:  # the call was cut meanwhile
-                        await self._send_watched(message)
-                        return
-                if verdict:
-                    self._call.terminal = stream.terminal
-                    self._state = State.HOLDING
-                else:
-                    self._passes = stream.passes
-            else:
-                if self._call.latency_ttft_ms is None:
-                    self._call.first_token()
-                if self._to_come is not None:
-                    self._to_come -= len(body)
+                    judged = self._send_judged(stream, {**message, "body": body})
+                    await (judged if has_turn else self._whatever_happens(judged))
+                    return
+                self._learn(stream, verdict)
+            elif self._call.latency_ttft_ms is None:
+                self._call.first_token()
+            if self._to_come is not None:
+                self._to_come -= len(body)
+        await self._go_on(message, body)
+
+    async def _send_judged(self, stream: PassingStream, message: Message) -> None:
+        """A piece with an event that is too long to be judged on the loop."""
+        verdict = await stream.judged()
+        if self._state is not State.OPEN:  # the call was cut meanwhile; `_release` waits for this
+            self._held.append(message)
+            return
+        self._learn(stream, verdict)
+        if self._to_come is not None:
+            self._to_come -= len(message["body"])
+        await self._go_on(message, message["body"])
+
+    def _learn(self, stream: PassingStream, ends: bool) -> None:
+        """Whether the last piece ends the stream."""
+        if ends:
+            self._call.terminal = stream.terminal
+            self._state = State.HOLDING
+        elif self._to_come is None:  # where bytes are counted, no piece takes the short way
+            self._passes = stream.passes
+
+    async def _go_on(self, message: Message, body: bytes) -> None:
+        """A piece that has been looked at: to the client, unless the client takes it for the end."""
         if not message.get("more_body", False):
             self._held.append(message)
             await self._end()
@@ -219,11 +258,9 @@ class Exchange:
             self._begin_release()
 
     def _begin_release(self) -> asyncio.Task[None]:
-        """Release in a task of its own, which outlives whoever waits for it."""
-        task = self._release_task = asyncio.get_running_loop().create_task(self._release())
-        _unfinished.add(task)
-        task.add_done_callback(_finished)
-        return task
+        """Release in a task of its own."""
+        self._release_task = _task(self._release(self._turn))
+        return self._release_task
 
     def _cut(self, error: BaseException | None = None) -> None:
         """The call is over: what came until now is the record."""
@@ -237,12 +274,15 @@ class Exchange:
         self._call.complete(error)
         self._durable = self._pipeline.submit(self._call)
 
-    async def _release(self) -> None:
-        """Wait until the record is durable, then let go what is held, in order."""
+    async def _release(self, turn: asyncio.Task[None] | None = None) -> None:
+        """Wait until the record is durable, and for what is still to be held, then let go what is held, in order."""
         if self._durable is not None:
             await self._durable.wait()
-        if self._held_since is not None and (measured := instruments()) is not None:
-            measured.added(time.perf_counter() - self._held_since)
+        if turn is not None:
+            await asyncio.wait((turn,))
+        held_since, self._held_since = self._held_since, None
+        if held_since is not None and (measured := instruments()) is not None:
+            measured.added(time.perf_counter() - held_since)
         try:
             while self._held:
                 await self._send(self._held.popleft())
@@ -289,6 +329,13 @@ class Exchange:
             raise cancelled
 
 
+def _as_now(message: Message) -> Message:
+    """A copy that stays as it is."""
+    if message["type"] != "http.response.body":
+        return dict(message)
+    return {**message, "body": bytes(message.get("body", b""))}
+
+
 def _outcome(scope: Scope) -> Any:
     """The execution outcome as it is now, whatever becomes of it later; None where there is none, or none to be had."""
     try:
@@ -307,6 +354,14 @@ def _first(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> bytes:
 
 
 _unfinished: set[asyncio.Task[None]] = set()
+
+
+def _task(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """A task that outlives whoever waits for it."""
+    task = asyncio.get_running_loop().create_task(work)
+    _unfinished.add(task)
+    task.add_done_callback(_finished)
+    return task
 
 
 def _finished(task: asyncio.Task[None]) -> None:

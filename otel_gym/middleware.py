@@ -77,11 +77,12 @@ class CaptureMiddleware:
     async def aclose(self) -> None:
         """Make everything accepted durable, and give threads and file handles back. A later call starts anew."""
         if self._pipeline is not None:
-            await asyncio.get_running_loop().run_in_executor(None, self._pipeline.close)
+            await self._pipeline.aclose()
 
     async def _lifespan(self, pipeline: Pipeline, scope: Scope, receive: Receive, send: Send) -> None:
         async def drained_send(message: Message) -> None:
             if message["type"] == "lifespan.startup.complete":
+                pipeline.is_drained = True
                 await pipeline.look_for_destination()  # the application may have set one up by now
             if message["type"].startswith("lifespan.shutdown."):
                 await pipeline.drain(DRAIN_SECONDS)
@@ -190,7 +191,7 @@ def _below_root(scope: Scope, route: Route | None) -> str:
     if route is not None:
         return route.rest
     path: str = scope["path"]
-    root = scope.get("root_path", "").rstrip("/")
+    root = (scope.get("root_path") or "").rstrip("/")
     return path[len(root) :] if root and path.startswith(root + "/") else path
 
 

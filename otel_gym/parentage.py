@@ -32,6 +32,11 @@ _UNSAMPLED: Final = TraceFlags(TraceFlags.DEFAULT)
 # Version, trace, span and flags; a version after 00 may say more.
 _WIRE: Final = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL)
 _LONGEST: Final = 512
+_MEMBER: Final = re.compile(  # of a trace state, as OpenTelemetry takes it: W3C Trace Context, "tracestate Header"
+    r"([a-z][_0-9a-z\-*/]{0,255}|[a-z0-9][_0-9a-z\-*/]{0,240}@[a-z][_0-9a-z\-*/]{0,13})"
+    r"=([\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e])"
+)
+_MOST_MEMBERS: Final = 32
 _NO_CONTEXT: Final = Context()
 _YES_UNLESS_THE_CALLER_SAYS_NO: Final = (ALWAYS_ON, DEFAULT_ON)
 
@@ -177,7 +182,21 @@ def remote_caller(headers: Headers) -> SpanContext | None:
     match = _WIRE.fullmatch(parents[0].strip()) if len(parents[0]) <= _LONGEST else None
     if match is None or match[1] == b"ff" or (match[1] == b"00" and match[5]):
         return None
-    state = TraceState.from_header([",".join(states)]) if sum(map(len, states)) <= _LONGEST else None
+    state = _trace_state(",".join(states)) if states and sum(map(len, states)) <= _LONGEST else None
     flags = TraceFlags(int(match[4], 16))
     caller = SpanContext(int(match[2], 16), int(match[3], 16), True, flags, state)
     return caller if caller.is_valid else None
+
+
+def _trace_state(header: str) -> TraceState | None:
+    """None where one member is not as it should be; `TraceState.from_header` would log it, the caller's own text."""
+    members: dict[str, str] = {}
+    for text in header.split(","):
+        member = text.strip(" \t")
+        if not member:
+            continue
+        match = _MEMBER.fullmatch(member)
+        if match is None or match[1] in members:
+            return None
+        members[match[1]] = match[2]
+    return TraceState(list(members.items())) if 0 < len(members) <= _MOST_MEMBERS else None

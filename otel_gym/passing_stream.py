@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from typing import Final
@@ -10,11 +9,14 @@ from typing import Final
 from otel_gym.content_encoding import Decoder
 from otel_gym.dialects import Dialect, Terminal
 from otel_gym.sse import FirstToken, TerminalWatch
+from otel_gym.threads import Threads
 
 logger = logging.getLogger(__name__)
 
 DECODED_ON_LOOP_BYTES: Final = 16 << 20
 """The most that one piece of a stream may decode to and still be watched."""
+
+_judges: Final = Threads("otel-gym-judge", 2)
 
 
 class PassingStream:
@@ -27,13 +29,9 @@ class PassingStream:
         encoding: value of the `Content-Encoding` header, "" without one.
         first_token: called when the first piece passes that holds more than comments and blank lines.
         limit: bytes of one event that are kept while it passes.
-
-    Attributes:
-        judging: set while a long event is judged off the loop; messages that come meanwhile must wait for it.
     """
 
     def __init__(self, dialect: Dialect, encoding: str, first_token: Callable[[], None], limit: int) -> None:
-        self.judging: asyncio.Future[bool] | None = None
         self._watch: TerminalWatch | None = TerminalWatch(dialect, limit)
         self._decoder = Decoder(encoding) if encoding else None
         self._first_token: FirstToken | None = FirstToken()
@@ -69,19 +67,20 @@ class PassingStream:
         return None if self._watch is None else self._watch.terminal
 
     async def judged(self) -> bool:
-        """What `feed` left open: the verdict on a long event, found off the loop."""
+        """What `feed` left open: the verdict on a long event, found off the loop. Not to be cancelled."""
         watch = self._watch
         if watch is None:
             return False
-        self.judging = asyncio.get_running_loop().run_in_executor(None, watch.judge)
         try:
-            return await self.judging
+            try:
+                verdict = _judges.run(watch.judge)
+            except RuntimeError:  # no thread is to be had: the end must be known before the client sees it
+                return watch.judge()
+            return await verdict
         except Exception:
             logger.exception(_FAULT)
             self._watch = None
             return False
-        finally:
-            self.judging = None
 
 
 def _decoded(decoder: Decoder, piece: bytes) -> bytes:

@@ -13,6 +13,7 @@ import os
 import threading
 import weakref
 from collections import deque
+from functools import partial
 from typing import Any
 
 from otel_gym.arrival import Arrival
@@ -25,6 +26,8 @@ from otel_gym.metrics import instruments
 from otel_gym.mirroring import Mirroring, has_destination
 from otel_gym.settings import Settings
 from otel_gym.telling import Telling
+from otel_gym.termination import prepare
+from otel_gym.threads import aside
 from otel_gym_jsonl.giving_way import give_way
 from otel_gym_jsonl.writer import Writer
 
@@ -32,6 +35,14 @@ logger = logging.getLogger(__name__)
 
 MIRROR_DRAIN_SECONDS = 3.0
 """How long the end of a server, or of a process, waits for spans to be sent."""
+
+CLOSE_SECONDS = 5.0
+OPENING_SECONDS = 10.0
+LAST_SECONDS = 1.0
+"""How long records have to become durable when the process is to end, and no lifespan says when."""
+
+STUCK_SECONDS = 5.0
+"""What takes so much longer than it may is not waited for."""
 
 
 class Durable:
@@ -69,10 +80,14 @@ class Pipeline:
 
     Raises:
         SettingsError: the capture directory cannot be used.
+
+    Attributes:
+        is_drained: the server runs the lifespan of an application, and so waits for the last records.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.is_drained = False
         directory = settings.open_capture_dir()
         self.writer = Writer(
             directory,
@@ -135,17 +150,25 @@ class Pipeline:
     async def look_for_destination(self) -> None:
         """The application has started: it may have set up a tracer provider. A fault costs traces, never the start."""
         if self._mirroring is None:
-            with contextlib.suppress(OtelGymError):
-                await asyncio.get_running_loop().run_in_executor(None, self._start_mirroring)
+            await aside(self._look_for_destination, OPENING_SECONDS, "destinations of spans are looked for")
 
     async def drain(self, timeout: float) -> None:
         """Wait, off the loop, until all that was accepted is on disk or marked; spans get some seconds more."""
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, self.writer.drain, timeout)
-        if self._mirroring is not None:
-            await loop.run_in_executor(None, self._mirroring.mirror.flush, MIRROR_DRAIN_SECONDS)
+        await aside(lambda: self.writer.drain(timeout), timeout + STUCK_SECONDS, "the last records are written")
+        if (mirroring := self._mirroring) is not None:
+            flush = partial(mirroring.mirror.flush, MIRROR_DRAIN_SECONDS)
+            await aside(flush, MIRROR_DRAIN_SECONDS + STUCK_SECONDS, "the last spans are sent")
+
+    async def aclose(self) -> None:
+        """`close`, off the loop."""
+        seconds = CLOSE_SECONDS + MIRROR_DRAIN_SECONDS + STUCK_SECONDS
+        await aside(self.close, seconds, "the last records are written")
 
     # ------------------------------------------------------------------ off the event loop
+
+    def _look_for_destination(self) -> None:
+        with contextlib.suppress(OtelGymError):  # logged
+            self._start_mirroring()
 
     def _start_mirroring(self) -> None:
         if self._mirroring is None and has_destination(self.settings):
@@ -172,7 +195,7 @@ class Pipeline:
         give_way(call.response.size)
         return evidence
 
-    def close(self, timeout: float = 5.0) -> None:
+    def close(self, timeout: float = CLOSE_SECONDS) -> None:
         """Drain, then give threads, file handles and connections back. Blocks."""
         self.writer.close(timeout)
         if self._mirroring is not None:
@@ -230,6 +253,7 @@ def pipeline_for(settings: Settings) -> Pipeline:
         settings.provider_name,
         tuple(settings.redact_patterns),
     )
+    prepare(_hurry, _drain_last, 2 * LAST_SECONDS)
     with _pipelines_lock:
         pipeline = _pipelines.get(key)
         if pipeline is None:
@@ -244,6 +268,19 @@ def _unlock_pipelines() -> None:
 
 
 os.register_at_fork(after_in_child=_unlock_pipelines)
+
+
+def _hurry() -> None:
+    """SIGTERM has come: a server without lifespan may end the process soon, and a loss is to be marked by then."""
+    for pipeline in list(_pipelines.values()):
+        if not pipeline.is_drained:
+            pipeline.writer.timeout = min(pipeline.writer.timeout, LAST_SECONDS)
+
+
+def _drain_last() -> None:
+    """SIGTERM ends the process: what is not durable soon is marked."""
+    for pipeline in list(_pipelines.values()):
+        pipeline.writer.drain(LAST_SECONDS)
 
 
 def _close_mirrors() -> None:

@@ -131,7 +131,11 @@ class Settings(BaseModel):
         allow_inf_nan=False,
     )
     writer_threads: _Whole = _setting(
-        4, "Threads that write; so many rollouts are fsynced at once.", "whole number, 1 to 256", ge=1, le=256
+        4,
+        "Threads that write; on Linux each fsyncs the files of up to 16 rollouts side by side.",
+        "whole number, 1 to 256",
+        ge=1,
+        le=256,
     )
     max_open_files: _Whole = _setting(256, "Capture files kept open between records.", "whole number, at least 1", ge=1)
     rollout_id_header: str | None = _setting(
@@ -255,10 +259,12 @@ class Settings(BaseModel):
         Raises:
             SettingsError: none is set, or it cannot be made or written, or is no directory.
         """
+        from otel_gym_jsonl.files import make_directory  # here: most processes that read settings write no capture
+
         field = variable(_DIRECTORY)
         directory = _named(self.model_call_capture_dir, field)
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            make_directory(directory)
             with tempfile.TemporaryFile(dir=directory):
                 pass
         except (OSError, ValueError) as error:
@@ -317,7 +323,7 @@ def _from_text(field: str, info: FieldInfo, text: str) -> Any:
         return text
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise SettingsError(_refusal(variable(field), text, info, "JSON, ")) from None
 
 
@@ -341,11 +347,15 @@ def _read_file(path: Path) -> dict[str, Any]:
     Tolerant.add_constructor(None, lambda loader, node: None)
     try:
         content = yaml.load(path.read_bytes(), Loader=Tolerant)  # noqa: S506  (it is a SafeLoader)
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        words = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split())
+        if isinstance(error, yaml.MarkedYAMLError) and (mark := error.problem_mark) is not None:
+            words = f"{error.problem} in line {mark.line + 1}, column {mark.column + 1}"
+        # `from None`: YAML's own text says the same in more lines.
         raise SettingsError(
-            f"{CONFIG_FILE_VARIABLE}: got {str(path)!r}, which cannot be read ({error}); allowed: a YAML file; correct "
+            f"{CONFIG_FILE_VARIABLE}: got {str(path)!r}, which cannot be read ({words}); allowed: a YAML file; correct "
             "the path or the file, or unset the variable"
-        ) from error
+        ) from None
     if content is None:
         return {}
     if not isinstance(content, dict):
@@ -377,7 +387,8 @@ def _explain(error: ValidationError, values: Mapping[str, Any], sources: Mapping
         field = str(detail["loc"][0])
         info = Settings.model_fields.get(field)
         if info is not None:
-            lines[field] = _refusal(sources[field], values[field], info)
+            source = sources[field]
+            lines[field] = _refusal(source, os.environ.get(source, "").strip() or values[field], info)
         else:
             nearest = _nearest(field, set(Settings.model_fields))
             lines[field] = (

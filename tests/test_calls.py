@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from enum import Enum
 from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any
@@ -210,6 +211,22 @@ WHOLE: dict[str, Any] = {
     "upstream_status_code": 200,
     "local_response_reason": "x",
 }
+
+
+class Source(str, Enum):
+    UPSTREAM = "upstream"
+
+
+class Number(int):
+    def __int__(self) -> int:
+        raise ZeroDivisionError
+
+
+class Text(str):
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
 OUTCOMES: dict[str, tuple[Any, dict[str, Any], list[str] | None]] = {
     # outcome -> attributes, keys that are null
     "none": (None, {}, None),
@@ -236,6 +253,21 @@ OUTCOMES: dict[str, tuple[Any, dict[str, Any], list[str] | None]] = {
         {"upstream_attempted": True, "response_source": "upstream"},
         None,
     ),
+    "members of enumerations": (
+        {
+            **WHOLE,
+            "response_source": Source.UPSTREAM,
+            "upstream_status_code": HTTPStatus.OK,
+            "local_response_reason": "x",
+        },
+        WHOLE,
+        None,
+    ),
+    "subclasses of one's own": (
+        {**WHOLE, "upstream_status_code": Number(200), "local_response_reason": Text("x")},
+        WHOLE,
+        None,
+    ),
     "more keys": ({**WHOLE, "model_call_id": "x"}, WHOLE, None),
 }
 
@@ -247,7 +279,9 @@ def test_of_an_outcome_each_key_of_its_type_is_taken(
     call = call_of()
     call.outcome = outcome
     found = evidence(call)
-    assert attributes == {key: found[key] for key in WHOLE if key in found}
+    taken = {key: found[key] for key in WHOLE if key in found}
+    assert attributes == taken
+    assert {bool, int, str} >= set(map(type, taken.values()))
     assert nulls == (sorted(found["null_keys"]) if "null_keys" in found else None)
     assert call.model_call_id == found["model_call_id"]
 
@@ -290,3 +324,17 @@ def test_each_call_has_an_id_of_its_own(make: Callable[[], Call]) -> None:
     ids = {make().model_call_id for _ in range(100)}
     assert (100, {32}) == (len(ids), {len(each) for each in ids})
     assert all(set(each) <= set("0123456789abcdef") for each in ids)
+
+
+@pytest.mark.parametrize(("levels", "category"), [(253, None), (254, "capture_parse_error")])
+def test_a_rebuilt_response_leaves_room_for_the_record_around_it(levels: int, category: str | None) -> None:
+    call = Call("0-0", DIALECTS["/v1/responses"], 1 << 20, None)
+    response = '{"a":' * levels + "1" + "}" * levels
+    call.is_stream, call.status = True, 200
+    call.response.add(b'event: response.completed\ndata: {"response":' + response.encode() + b"}\n\n")
+    found = evidence(call)
+    assert (category, category is None, True) == (
+        found.get("error_category"),
+        found.get("response") == json.loads(response),
+        response in found["response_raw"],
+    )

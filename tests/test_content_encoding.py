@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import random
 import zlib
 from collections.abc import Callable
 
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_gym.bodies import Body
-from otel_gym.content_encoding import decode, encoding_of
+from otel_gym.content_encoding import Decoder, decode, encoding_of
 
 TEXT = b"".join(b"data: %d\n\n" % number for number in range(200))
 
@@ -90,6 +91,37 @@ def test_any_cuts_of_a_body_give_the_same_even_where_it_is_damaged(
     cuts = sorted(data.draw(st.lists(st.integers(0, len(encoded)), max_size=8)))
     pieces = [bytes(encoded[a:b]) for a, b in zip([0, *cuts], [*cuts, len(encoded)], strict=True)]
     assert whole(bytes(encoded), name) == b"".join(decode(pieces, name))
+
+
+def passing(pieces: list[bytes], name: str) -> bytes:
+    """What a stream gives while it passes, piece by piece."""
+    decoder = Decoder(name)
+    return b"".join(part for piece in pieces for part in decoder.feed(piece)) + decoder.finish()
+
+
+@pytest.mark.parametrize("name", ["gzip", "zstd", "br"])  # a guess between two kinds of deflate has no second chance
+@given(st.data())
+def test_any_cuts_of_a_damaged_stream_give_the_same_while_it_passes(name: str, data: st.DataObject) -> None:
+    encoded = bytearray(ENCODINGS[name](TEXT)) + data.draw(st.sampled_from([b"", b"junk", TEXT]))
+    if data.draw(st.booleans()):
+        encoded[data.draw(st.integers(0, len(encoded) - 1))] ^= data.draw(st.integers(1, 255))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(encoded)), max_size=8)))
+    pieces = [bytes(encoded[a:b]) for a, b in zip([0, *cuts], [*cuts, len(encoded)], strict=True)]
+    assert passing([bytes(encoded)], name) == passing(pieces, name)
+    assert whole(bytes(encoded), name) == passing(pieces, name)
+
+
+def test_of_a_long_stream_the_piece_with_the_damage_is_lost_and_nothing_before_it() -> None:
+    noise = random.Random(1).randbytes(300_000)
+    encoded = bytearray(gzip.compress(noise + TEXT))
+    encoded[-8] ^= 1  # its checksum
+    assert noise + TEXT == passing([bytes(encoded[:-8]), bytes(encoded[-8:])], "gzip")
+    assert b"" != passing([bytes(encoded[:290_000]), bytes(encoded[290_000:])], "gzip") != noise + TEXT
+
+
+def test_a_long_body_may_come_in_one_piece() -> None:
+    noise = random.Random(1).randbytes(2_000_000)
+    assert noise == passing([gzip.compress(noise)], "gzip")
 
 
 def test_damage_late_in_a_body_costs_nothing_of_what_comes_before() -> None:

@@ -112,10 +112,11 @@ async def test_a_last_message_ends_the_call_though_the_application_goes_on(captu
 
 
 @pytest.mark.parametrize("status", [200, 404])
-async def test_the_announced_length_of_an_answer_is_its_end_too(capture: Capture, status: int) -> None:
+@pytest.mark.parametrize("spelling", [b"%d", b" %d", b"%d \t"])
+async def test_the_announced_length_of_an_answer_is_its_end_too(capture: Capture, status: int, spelling: bytes) -> None:
     """As behind Starlette's BaseHTTPMiddleware: the whole body with `more_body` true, an empty last message later."""
     body = json.dumps(answer("chat", "hi")).encode()
-    start = {**OPEN, "status": status, "headers": [*JSON, (b"Content-Length", str(len(body)).encode())]}
+    start = {**OPEN, "status": status, "headers": [*JSON, (b"Content-Length", spelling % len(body))]}
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await saying(start, piece(body[:9]), piece(body[9:]))(scope, receive, send)
@@ -124,6 +125,26 @@ async def test_the_announced_length_of_an_answer_is_its_end_too(capture: Capture
     async with capture.call(app) as call:
         assert [start, piece(body[:9]), piece(body[9:])] == [await call.message() for _ in range(3)]
         assert answer("chat", "hi") == capture.record()["response"]
+
+
+@pytest.mark.parametrize("pieces", [EVENTS[:1], EVENTS[:3], EVENTS], ids=["one piece", "several", "a whole stream"])
+async def test_the_announced_length_of_a_stream_is_its_end_without_a_terminal_event(
+    capture: Capture, pieces: list[bytes]
+) -> None:
+    sent = [
+        {**OPEN, "headers": [*EVENT_STREAM, (b"content-length", b"%d" % len(b"".join(pieces)))]},
+        *map(piece, pieces),
+    ]
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await saying(*sent)(scope, receive, send)
+        await asyncio.Event().wait()
+
+    async with capture.call(app) as call:
+        assert sent == [await call.message() for _ in sent]
+        record = capture.record()
+    assert (None if pieces is EVENTS else "stream_truncated") == record["error_category"]
+    assert b"".join(pieces).decode() == record["response_raw"]
 
 
 async def test_the_head_of_an_answer_without_a_body_waits_for_the_record(capture: Capture) -> None:
@@ -145,6 +166,14 @@ async def test_a_length_that_is_wrong_changes_nothing(capture: Capture, length: 
     async with capture.call(saying(*sent)) as call:
         assert sent == await call.rest()
     assert (answer("chat", "hi"), None) == (capture.record()["response"], capture.record()["error_category"])
+
+
+@pytest.mark.parametrize("length", [1, 100, 9999])
+async def test_a_length_that_is_wrong_changes_nothing_in_a_stream(capture: Capture, length: int) -> None:
+    sent = [{**OPEN, "headers": [*EVENT_STREAM, (b"content-length", b"%d" % length)]}, *map(piece, EVENTS), END]
+    async with capture.call(saying(*sent)) as call:
+        assert sent == await call.rest()
+    assert ("Hello", None) == (content(capture.record()), capture.record()["error_category"])
 
 
 async def test_what_comes_after_the_last_message_goes_out_behind_it(capture: Capture) -> None:

@@ -176,6 +176,15 @@ def test_a_body_is_a_json_object_or_text(tmp_path: Path, body: Any, expected: An
     assert (raw, raw) == (record.get("request_raw"), record.get("response_raw"))
 
 
+@pytest.mark.parametrize(("levels", "kept"), [(253, True), (254, False)])
+def test_what_is_read_can_be_written_again_however_deep_it_is(tmp_path: Path, levels: int, kept: bool) -> None:
+    body = '{"a":' * levels + "1" + "}" * levels
+    result, [record] = exported(tmp_path, span(request=body, response=body))
+    assert (SUCCESS, kept, kept) == (result, record["request"] is not None, record["response"] is not None)
+    CaptureStore(tmp_path).append("again", record)
+    assert [record] == CaptureStore(tmp_path).read("again")
+
+
 def test_raw_text_beside_a_body_is_kept(tmp_path: Path) -> None:
     _, [record] = exported(tmp_path, span(response='{"a":1}', response_raw=b"data: [DONE]\n\n\xff"))
     assert ({"a": 1}, "data: [DONE]\n\n�") == (record["response"], record["response_raw"])
@@ -221,6 +230,27 @@ def test_a_disk_that_refuses_is_a_failure_and_marked(tmp_path: Path) -> None:
     result, records = exported(tmp_path, span(rollout_id="full"), span())
     assert (FAILURE, [EMPTY]) == (result, records)
     assert CaptureStore(tmp_path).is_incomplete("full")
+
+
+def test_a_marker_that_the_disk_refuses_is_owed(tmp_path: Path) -> None:
+    exporter = JsonlSpanExporter(tmp_path)
+    markers = [tmp_path / f"{rollout_id}.capture.incomplete" for rollout_id in ("full", "odd")]
+    for marker in markers:
+        marker.symlink_to(tmp_path / "missing" / "marker")
+    (tmp_path / "full.capture.jsonl").symlink_to("/dev/full")
+    assert FAILURE is exporter.export([span(rollout_id="full"), span(rollout_id="odd", null_keys=5)])
+    for marker in markers:
+        marker.unlink()
+    assert SUCCESS is exporter.export([span()])
+    assert exporter.store.markers.wait(20)
+    assert [True, True] == [marker.is_file() for marker in markers]
+
+
+@pytest.mark.parametrize("odd", [{}, {"null_keys": 5}], ids=["a record", "a loss"])
+@pytest.mark.parametrize("rollout_id", ["..", "-rf", "x" * 242, "a/b"])
+def test_an_id_that_is_never_captured_leaves_nothing(tmp_path: Path, rollout_id: str, odd: dict[str, Any]) -> None:
+    assert FAILURE is JsonlSpanExporter(tmp_path).export([span(rollout_id=rollout_id, **odd)])
+    assert [] == list(tmp_path.iterdir())
 
 
 def test_spans_of_many_rollouts_keep_their_order(tmp_path: Path) -> None:

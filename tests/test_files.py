@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from otel_gym.settings import Settings
+from otel_gym_jsonl import CaptureStore
 from otel_gym_jsonl.errors import InvalidRolloutIdError
-from otel_gym_jsonl.files import CaptureFile, capture_path, is_rollout_id, marker_path, write_marker
+from otel_gym_jsonl.files import (
+    CaptureFile,
+    capture_path,
+    captured_id,
+    is_marked,
+    is_rollout_id,
+    make_directory,
+    marked_id,
+    marker_path,
+    write_marker,
+)
 
 
 @pytest.fixture
@@ -195,3 +208,80 @@ def test_a_marker_is_an_empty_file_and_one_that_stands_is_left_alone(tmp_path: P
     write_marker(directory, "a")
     assert b"" == marker_path(directory, "a").read_bytes()
     assert ["a.capture.incomplete"] == os.listdir(directory)  # noqa: PTH208
+
+
+@pytest.mark.parametrize("rollout_id", ["..", ".hidden", "-rf", "x" * 242, "a/b"])
+def test_an_id_that_is_never_captured_gets_no_marker(tmp_path: Path, rollout_id: str) -> None:
+    with pytest.raises(InvalidRolloutIdError):
+        write_marker(tmp_path, rollout_id)
+    assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("length", [1, 236, 237, 241])
+def test_every_id_that_is_captured_has_a_marker(tmp_path: Path, length: int) -> None:
+    rollout_id = "r" * length
+    assert (True, False) == (is_rollout_id(rollout_id), is_marked(tmp_path, rollout_id))
+    write_marker(tmp_path, rollout_id)
+    [name] = os.listdir(tmp_path)  # noqa: PTH208
+    assert (True, rollout_id, None) == (is_marked(tmp_path, rollout_id), marked_id(name), captured_id(name))
+    assert name == rollout_id + (".capture.incomplete" if length < 237 else ".capture.lost")
+
+
+@pytest.mark.parametrize("name", ["a.capture.lost", ".capture.incomplete", "a b.capture.incomplete", "a"])
+def test_other_names_mark_no_rollout(name: str) -> None:
+    assert marked_id(name) is None
+
+
+def synced_by(monkeypatch: pytest.MonkeyPatch, make: Callable[[], object]) -> set[str]:
+    """The paths that were fsynced meanwhile."""
+    synced = set()
+    fsync = os.fsync
+
+    def watched(fd: int) -> None:
+        synced.add(os.readlink(f"/proc/self/fd/{fd}"))  # noqa: PTH115
+        fsync(fd)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", watched)
+        make()
+    return synced
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        CaptureStore,
+        lambda path: CaptureFile(path, "a").close(),
+        lambda path: write_marker(path, "a"),
+        lambda path: Settings(observability_enabled=True, model_call_capture_dir=path).open_capture_dir(),
+    ],
+    ids=["store", "capture file", "marker", "settings"],
+)
+def test_each_directory_that_is_made_is_durable_in_the_one_above_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], object]
+) -> None:
+    directory = tmp_path / "run" / "captures"
+    assert {str(tmp_path), str(tmp_path / "run")} <= synced_by(monkeypatch, lambda: make(directory))
+    assert synced_by(monkeypatch, lambda: make(directory)).isdisjoint({str(tmp_path), str(tmp_path / "run")})
+
+
+def test_a_directory_that_cannot_be_made_durable_is_not_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", failing)
+        with pytest.raises(OSError, match="Input/output error"):
+            make_directory(tmp_path / "run" / "captures")
+    assert [] == list(tmp_path.iterdir())
+    make_directory(tmp_path / "run" / "captures")
+    assert (tmp_path / "run" / "captures").is_dir()
+
+
+def test_no_directory_is_made_where_a_file_is(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for directory in (tmp_path / "file", tmp_path / "file" / "captures"):
+        with pytest.raises(OSError, match=r"File exists|Not a directory"):
+            make_directory(directory)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+
 import orjson
 import pytest
 from hypothesis import given
@@ -23,6 +26,9 @@ FILLING = b'"' + b"A" * LARGE + b'"'
         b'{"count":' + b"9" * 18 + b',"image":' + FILLING + b"}",
         b'{"odd":NaN,"image":' + FILLING + b"}",
         b'{"a":1,"b":"\\u00e9"}',
+        b'{"deep":' + b"[" * 252 + b"]" * 252 + b',"image":' + FILLING + b"}",
+        b'{"deep":' + b"[" * 252 + b"]" * 252 + b"}",
+        b'{"deep":' + b"[" * 252 + b"]" * 252 + b',"numbers":[' + b"1," * LARGE + b"0]}",
         b'{"n":1.0,"n":2e3}',
         b'{"same":' + FILLING + b',"n":1,"same":' + FILLING + b"}",
         b'{"same":"short","n":1,"same":' + FILLING + b"}",
@@ -38,8 +44,9 @@ FILLING = b'"' + b"A" * LARGE + b'"'
 )
 def test_an_object_is_stored_as_json_reads_it(body: bytes) -> None:
     value, stored, text = json_text.stored_object(body)
-    expected = json_text.loads(body)
+    expected = json.loads(body)
     assert (stored, text) == (json_text.dumps(expected), "")
+    assert repr(expected) == repr(json_text.loads(body))  # as text, NaN equals itself
     assert value is not None
     assert list(expected) == list(value)
 
@@ -49,6 +56,9 @@ def test_an_object_is_stored_as_json_reads_it(body: bytes) -> None:
     [
         b'{"deep":' + b"[" * 260 + b"]" * 260 + b',"image":' + FILLING + b"}",
         b'{"deep":' + b"[" * 260 + b"]" * 260 + b"}",
+        b'{"deep":' + b"[" * 253 + b"]" * 253 + b',"image":' + FILLING + b"}",
+        b'{"deep":' + b"[" * 253 + b"]" * 253 + b"}",
+        b'{"deep":' + b"[" * 253 + b"]" * 253 + b',"numbers":[' + b"1," * LARGE + b"0]}",
         b'{"count":' + b"9" * 20 + b',"image":' + FILLING + b"}",
         b'{"count":' + b"9" * 20 + b"}",
         b'{"half":"\\ud83d","image":' + FILLING + b"}",
@@ -92,8 +102,54 @@ PIECES = st.sampled_from(
 def test_bodies_of_long_strings_are_stored_as_any_other(pieces: list[bytes]) -> None:
     body = b'{"first":' + FILLING + b"".join(pieces) + b"}"
     try:
-        expected = json_text.dumps(json_text.loads(body))
+        expected = json.loads(body)
     except ValueError:
         assert json_text.stored_object(body)[1] is None
+        with pytest.raises(ValueError):
+            json_text.loads(body)
     else:
-        assert expected == json_text.stored_object(body)[1]
+        assert json_text.dumps(expected) == json_text.stored_object(body)[1]
+        assert expected == json_text.loads(body)
+
+
+TEXTS = st.sampled_from(["", "short", "é", "A" * (LARGE + 1), 'é"\n' * LARGE])
+VALUES = st.recursive(
+    st.one_of(st.none(), st.integers(0, 9), TEXTS),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=3), inner, max_size=4)),
+    max_leaves=8,
+)
+
+
+@given(VALUES, st.sampled_from([0, LARGE]))
+def test_a_value_with_long_texts_is_written_as_any_other(value: object, size: int) -> None:
+    assert orjson.dumps(value) == json_text.dumps_read(value, size)
+
+
+def nested(levels: int) -> object:
+    value: object = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("rest", [[0] * 5000, nested(250)])
+def test_a_value_of_many_parts_or_levels_is_written_as_any_other(rest: object) -> None:
+    value = {"image": "A" * 2 * LARGE, "rest": rest, "last": "B" * 2 * LARGE}
+    assert orjson.dumps(value) == json_text.dumps_read(value, LARGE)
+
+
+@pytest.mark.parametrize("write", [json_text.dumps_body, json_text.dumps_read])
+@pytest.mark.parametrize("size", [0, LARGE])
+def test_a_body_leaves_room_for_the_record_around_it(write: Callable[[object, int], bytes], size: int) -> None:
+    for others in ([], [0] * 5000):
+        body = [nested(252), *others]
+        assert orjson.dumps({"request": body}) == b'{"request":' + write(body, size) + b"}"
+        with pytest.raises(ValueError, match=r"."):
+            write([nested(253), *others], size)
+
+
+@pytest.mark.parametrize("value", ["\ud83d" + "A" * 2 * LARGE, 2**70, nested(2000)])
+def test_what_cannot_be_stored_is_refused_be_it_large_or_small(value: object) -> None:
+    for size in (0, LARGE):
+        with pytest.raises(ValueError):
+            json_text.dumps_read([value], size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import inspect
 from collections import Counter
@@ -86,6 +87,66 @@ async def test_a_streamed_call_is_measured_with_what_it_was_of(readings: Reading
     assert pytest.approx((duration.sum - first.sum) / 4) == token.sum
     assert [1] == [point.count for point in points[semconv.CAPTURE_DURATION]]
     assert [len(capture.store.path_for("0-0").read_bytes())] == list(readings.values(semconv.RECORDS_WRITTEN).values())
+
+
+ENDINGS: dict[str, Any] = {
+    "an object": ScriptedModel.of(answer("chat", "hi")),
+    "a stream": ScriptedModel(stream("chat", "a")),
+    "a stream that goes on": ScriptedModel([*stream("chat", "a"), 0.2, b": bye\n\n"]),
+    "an announced length": ScriptedModel([b"{}", 0.2], headers=[(b"content-length", b"2")]),
+    "an error before the answer": ScriptedModel([LookupError()], headers=()),
+    "an error in mid-stream": ScriptedModel([*stream("chat", "a")[:2], LookupError()]),
+    "an error behind the end": ScriptedModel([*stream("chat", "a"), LookupError()]),
+    "a cancellation": ScriptedModel([asyncio.CancelledError()]),
+    "no end": ScriptedModel([b"data: {}\n\n"], end=False),
+}
+
+
+async def nothing(scope: Any, receive: Any, send: Any) -> None:
+    pass
+
+
+async def raising(scope: Any, receive: Any, send: Any) -> None:
+    raise LookupError
+
+
+@pytest.mark.parametrize("model", [*ENDINGS.values(), nothing, raising], ids=[*ENDINGS, "no answer", "an error alone"])
+async def test_what_capture_adds_is_measured_once_for_each_call_however_it_ends(
+    readings: Readings, capture: Mirrored, model: Any
+) -> None:
+    for _ in range(2):
+        async with Exchange(capture.app(model), "/ng-rollout/0-0/v1/chat/completions") as call:
+            await asyncio.wait({call.task})
+            with contextlib.suppress(LookupError, asyncio.CancelledError):
+                await call.task
+    await written(readings, 2)
+    assert [2] == [point.count for point in readings.points()[semconv.CAPTURE_DURATION]]
+
+
+async def test_what_capture_adds_is_measured_once_though_the_release_is_cancelled_and_begun_again(
+    readings: Readings, capture: Mirrored
+) -> None:
+    sent: list[bytes] = []
+    is_slow = asyncio.Event()
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        async def send_slowly(message: Any) -> None:
+            sent.append(message.get("body", b""))
+            if b"[DONE]" in sent[-1]:
+                is_slow.set()
+                await asyncio.sleep(60)
+            await send(message)
+
+        await capture.app(ScriptedModel(stream("chat", "a")))(scope, receive, send_slowly)
+
+    async with Exchange(slow, "/ng-rollout/0-0/v1/chat/completions") as call:
+        await is_slow.wait()
+        call.task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call.task
+    assert b"" == sent[-1]
+    await written(readings, 1)
+    assert [1] == [point.count for point in readings.points()[semconv.CAPTURE_DURATION]]
 
 
 async def test_calls_are_counted_by_outcome(readings: Readings, capture: Mirrored) -> None:

@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import json
 import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,12 @@ import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from otel_gym import CaptureMiddleware, Settings, current_rollout_id
+from otel_gym import CaptureMiddleware, Settings, current_rollout_id, provider
 from otel_gym.errors import SettingsError
 from otel_gym.testing import JSON, Exchange, ScriptedModel, answer, stream
 from otel_gym_jsonl import CaptureStore
 from otel_gym_jsonl.files import is_rollout_id
+from otel_gym_jsonl.writer import Writer
 
 CHAT = "/v1/chat/completions"
 CALL = f"/ng-rollout/0-0{CHAT}"
@@ -116,6 +119,15 @@ async def test_a_call_behind_a_proxy_path_is_captured(tmp_path: Path, path: str,
     model = ScriptedModel.of(HI)
     await ask(on(model, tmp_path), path, scope={"root_path": root_path})
     assert ([seen], 1) == ([scope["path"] for scope in model.scopes], len(CaptureStore(tmp_path).read("0-0")))
+
+
+async def test_a_server_may_say_that_it_has_no_proxy_path(tmp_path: Path) -> None:
+    model = ScriptedModel.of(HI)
+    app = on(model, tmp_path)
+    for path in (CALL, CHAT, "/health"):
+        await ask(app, path, scope={"root_path": None})
+    assert [CHAT, CHAT, "/health"] == [scope["path"] for scope in model.scopes]
+    assert (1, 1) == (len(CaptureStore(tmp_path).read("0-0")), app.unattributed.counts["no_prefix"])
 
 
 async def test_a_proxy_path_that_is_not_the_servers_hides_the_prefix(tmp_path: Path) -> None:
@@ -345,6 +357,50 @@ async def test_shutdown_is_complete_when_the_record_of_a_call_that_runs_on_is_du
         await middleware(server.scope, server.receive, server.send)
         assert "lifespan.shutdown.complete" == server.told[-1]["type"]
         assert ["cancelled"] == [record["error_category"] for record in CaptureStore(tmp_path).read("0-0")]
+
+
+@pytest.mark.parametrize("fault", ["busy", "shut down"])
+async def test_the_applications_executor_is_its_own_affair(tmp_path: Path, fault: str) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        for phase in ("startup", "shutdown"):
+            await receive()
+            await send({"type": f"lifespan.{phase}.complete"})
+
+    executor = ThreadPoolExecutor(1)
+    asyncio.get_running_loop().set_default_executor(executor)
+    over = threading.Event()
+    if fault == "busy":
+        executor.submit(over.wait)
+    else:
+        executor.shutdown()
+    server = Lifespan()
+    middleware = on(app, tmp_path)
+    try:
+        await asyncio.wait_for(middleware(server.scope, server.receive, server.send), 30)
+        await asyncio.wait_for(middleware.aclose(), 30)
+    finally:
+        over.set()
+    assert ["lifespan.startup.complete", "lifespan.shutdown.complete"] == [told["type"] for told in server.told]
+
+
+async def test_a_fault_of_ours_fails_neither_the_start_nor_the_end_of_a_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        for phase in ("startup", "shutdown"):
+            await receive()
+            await send({"type": f"lifespan.{phase}.complete"})
+
+    def fail(*_: Any) -> bool:
+        raise ZeroDivisionError
+
+    middleware = on(app, tmp_path)
+    monkeypatch.setattr(provider, "has_destination", fail)
+    monkeypatch.setattr(Writer, "drain", fail)
+    server = Lifespan()
+    await middleware(server.scope, server.receive, server.send)
+    assert ["lifespan.startup.complete", "lifespan.shutdown.complete"] == [told["type"] for told in server.told]
+    assert 2 == len([entry for entry in caplog.records if entry.levelno == logging.ERROR])
 
 
 # ---- made in a call

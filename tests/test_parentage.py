@@ -179,6 +179,34 @@ def test_a_trace_context_that_cannot_be_used_is_none(values: list[bytes], caplog
     assert [] == caplog.messages
 
 
+@pytest.mark.parametrize(
+    ("values", "taken"),
+    [
+        ([b"a=1"], b"a=1"),
+        ([b"a=1,b=2", b" c@d=3 ,, e=4\t"], b"a=1,b=2,c@d=3,e=4"),
+        ([b"1a@b=x y"], b"1a@b=x y"),
+        ([b""], None),
+        ([b"no member"], None),
+        ([b"a=1", b"not valid"], None),
+        ([b"a=1,a=2"], None),
+        ([b"A=1"], None),
+        ([b"a=\xff"], None),
+        ([b"a=" + b"x" * 257], None),
+        ([b",".join(b"k%d=1" % number for number in range(33))], None),
+        ([b"a=" + b"x" * 600], None),
+    ],
+    ids=lambda value: repr(value)[:40],
+)
+def test_a_trace_state_goes_on_whole_or_not_at_all_and_never_to_the_log(
+    values: list[bytes], taken: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    inbound = [traceparent(OWN_TRACE), *((b"tracestate", value) for value in values)]
+    with caplog.at_level(logging.DEBUG):
+        forwarded = ancestry(*inbound).forwarded(inbound)
+    assert [] == caplog.messages
+    assert [taken] * (taken is not None) == [value for name, value in forwarded if name == b"tracestate"]
+
+
 def test_a_future_version_of_the_trace_context_is_read_as_far_as_it_is_known() -> None:
     caller = remote_caller([(b"traceparent", b"cc-" + b"ab" * 16 + b"-" + b"cd" * 8 + b"-01-what-comes")])
     assert caller is not None

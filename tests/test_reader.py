@@ -68,6 +68,46 @@ def test_a_damaged_line_says_why_and_costs_only_itself(tmp_path: Path, content: 
     assert ([(0, {"a": 1}), (2, {"b": 2})], 1) == read_available(tmp_path / "r0.capture.jsonl")
 
 
+RECORD = (
+    '{"model_call_id":"7","n":null,"t":true,"x":-12.5e+3,"s":"é€\U0001f600\\u00e9\\n\\"\\ud83d\\ude80","l":[1,2,[]],"o":{}}'
+).encode()
+
+
+def test_a_record_cut_anywhere_is_torn_with_a_later_record_behind_it_or_none(tmp_path: Path) -> None:
+    for length in range(1, len(RECORD)):
+        torn = RECORD[:length]
+        for content in (torn, torn + b"\n" + RECORD + b"\n"):
+            first, *rest = iter_records(file(tmp_path, content))
+            assert (True, None, length) == (first.torn, first.record, first.size), torn
+            assert (
+                f"cut off in mid-write: unexpected end of data at character {len(torn.decode(errors='ignore')) + 1:,}"
+                == (first.damage)
+            )
+            assert [(False, True)] * len(rest) == [(line.torn, line.record is not None) for line in rest]
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        b"garbage",
+        b'{"a" 1',
+        b'{"a":1,}',
+        b'{"a":1}}',
+        b'{"a":1}{"a":',
+        b'{"a":"\x01"',
+        b'{"a":"\xff',
+        b'{"a":"\xe2\x82"}',
+        b"[1",
+        b'"a',
+        b"\0\0",
+        b'{"a":1\0\0\0',
+    ],
+)
+def test_what_no_more_bytes_could_complete_is_damaged_not_torn(tmp_path: Path, damaged: bytes) -> None:
+    [line] = iter_records(file(tmp_path, damaged + b"\n"))
+    assert (False, None, False) == (line.torn, line.record, str(line.damage).startswith("cut off"))
+
+
 def test_a_torn_last_line_costs_only_itself(tmp_path: Path) -> None:
     lines = list(iter_records(file(tmp_path, b'{"a":1}\n{"b":')))
     assert [({"a": 1}, True), (None, False)] == [(line.record, line.ended) for line in lines]

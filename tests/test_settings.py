@@ -290,6 +290,40 @@ def test_a_file_that_is_no_mapping_is_refused(
     assert str(path) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a: [\n", "expected the node content, but found '<stream end>' in line 2, column 1"),
+        ("a: 1\nb: {c: ${d}}\n", "expected ',' or '}', but got '{' in line 2, column 9"),
+        ("a: 1\n---\nb: 2\n", "but found another document in line 2, column 1"),
+        ("a: \x01", "unacceptable character #x0001: special characters are not allowed"),
+        pytest.param("[" * 10_000, "recursion", id="nested too deep"),
+    ],
+)
+def test_of_a_file_that_is_no_yaml_one_line_says_what_is_wrong_and_where(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, reason: str
+) -> None:
+    path = a_file(monkeypatch, tmp_path, text)
+    with pytest.raises(SettingsError) as caught:
+        Settings()
+    [line] = str(caught.value).splitlines()
+    assert line.startswith(f"OTEL_GYM_CONFIG_FILE: got {str(path)!r}, which cannot be read (")
+    assert reason in line
+
+
+@pytest.mark.parametrize(
+    "text", ["null", "[]", '{"a": null}', '{"a":"ftp://x"}', pytest.param("[" * 100_000, id="deep")]
+)
+def test_a_structured_value_that_is_refused_is_shown_as_it_was_given(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("OTEL_GYM_MODEL_SERVERS", text)
+    with pytest.raises(SettingsError) as caught:
+        Settings()
+    assert str(caught.value).startswith(f"OTEL_GYM_MODEL_SERVERS: got '{text[:199]}")
+    assert len(str(caught.value).splitlines()) == 1
+
+
 def test_a_file_that_is_missing_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     a_file(monkeypatch, tmp_path, "").unlink()
     with pytest.raises(SettingsError, match=r"OTEL_GYM_CONFIG_FILE: got .*No such file"):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,8 @@ import pytest
 
 from otel_gym_jsonl import CaptureStore
 from otel_gym_jsonl.errors import CaptureWriteError, DamagedRecordError, InvalidRolloutIdError
+
+PATIENCE_S = 20.0
 
 
 @pytest.fixture
@@ -55,6 +60,134 @@ def test_what_the_disk_refuses_is_an_error_and_leaves_a_marker(store: CaptureSto
     with pytest.raises(CaptureWriteError, match="'a'"):
         store.append("a", {})
     assert store.is_incomplete("a")
+
+
+class RefusingDisk:
+    """A rollout whose records and whose marker the system refuses, until it `heals`."""
+
+    def __init__(self, store: CaptureStore, rollout_id: str) -> None:
+        self.store = store
+        self._marker = store.marker_for(rollout_id)
+        self._marker.symlink_to(store.directory / "missing" / "marker")
+        store.path_for(rollout_id).symlink_to("/dev/full")
+
+    def heals(self) -> None:
+        self._marker.unlink()
+
+    @property
+    def is_marked(self) -> bool:
+        return self._marker.is_file()
+
+    def waits_for_marker(self) -> bool:
+        deadline = time.monotonic() + PATIENCE_S
+        while not self.is_marked and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return self.is_marked
+
+
+@pytest.fixture
+def refused(store: CaptureStore) -> RefusingDisk:
+    return RefusingDisk(store, "a")
+
+
+def test_a_marker_that_the_disk_refuses_is_owed_until_it_stands(store: CaptureStore, refused: RefusingDisk) -> None:
+    with pytest.raises(CaptureWriteError):
+        store.append("a", {})
+    assert not refused.is_marked
+    refused.heals()
+    assert refused.waits_for_marker()
+
+
+def test_a_marker_that_is_owed_is_tried_again_with_every_append(
+    store: CaptureStore, refused: RefusingDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("otel_gym_jsonl.markers.RETRY_SECONDS", 10 * PATIENCE_S)
+    with pytest.raises(CaptureWriteError):
+        store.append("a", {})
+    assert not store.markers.wait(0.05)
+    refused.heals()
+    store.append("b", {})
+    assert refused.waits_for_marker()
+
+
+def test_a_marker_of_a_rollout_that_was_cleared_is_owed_no_more(store: CaptureStore, refused: RefusingDisk) -> None:
+    with pytest.raises(CaptureWriteError):
+        store.append("a", {})
+    store.clear("a")
+    store.append("b", {})
+    assert store.markers.wait(PATIENCE_S)
+    assert ["b.capture.jsonl"] == names(store)
+
+
+REFUSED_AND_ENDING = """
+import os, sys, threading
+from otel_gym_jsonl import CaptureStore
+store = CaptureStore(sys.argv[1])
+try:
+    store.append("a", {})
+except OSError:
+    if sys.argv[2] == "heals":
+        os.unlink(store.marker_for("a"))
+"""
+
+
+@pytest.mark.parametrize(("disk", "marked"), [("heals", True), ("refuses", False)])
+def test_a_process_that_ends_gives_what_it_owes_one_more_chance_and_is_not_held(
+    store: CaptureStore, refused: RefusingDisk, disk: str, marked: bool
+) -> None:
+    command = [sys.executable, "-c", REFUSED_AND_ENDING, str(store.directory), disk]
+    assert 0 == subprocess.run(command, timeout=PATIENCE_S, stderr=subprocess.DEVNULL, check=False).returncode
+    assert marked == refused.is_marked
+
+
+REFUSED_AND_FORKED = """
+import contextlib, os, sys
+from otel_gym_jsonl import CaptureStore
+store = CaptureStore(sys.argv[1])
+with contextlib.suppress(OSError):
+    store.append("a", {})
+if os.fork():
+    _, status = os.wait()
+    assert store.markers.owed == ["a"]
+    sys.exit(os.waitstatus_to_exitcode(status))
+assert store.markers.owed == []
+with contextlib.suppress(OSError):
+    store.append("b", {})
+assert store.markers.owed == ["b"]
+os.unlink(store.marker_for("b"))
+assert store.markers.wait(20)
+"""
+
+
+def test_a_forked_child_owes_nothing_and_can_owe_its_own(store: CaptureStore, refused: RefusingDisk) -> None:
+    other = RefusingDisk(store, "b")
+    command = [sys.executable, "-W", "ignore", "-c", REFUSED_AND_FORKED, str(store.directory)]
+    result = subprocess.run(command, timeout=PATIENCE_S, capture_output=True, text=True, check=False)
+    assert (0, [True, False]) == (result.returncode, [other.is_marked, refused.is_marked]), result.stderr
+
+
+@pytest.mark.parametrize("rollout_id", ["..", ".hidden", "-rf", "x" * 242])
+def test_an_id_that_is_never_captured_is_not_written_and_what_others_wrote_of_it_is_read(
+    store: CaptureStore, rollout_id: str
+) -> None:
+    with pytest.raises(InvalidRolloutIdError):
+        store.append(rollout_id, {})
+    assert [] == names(store)
+    if len(rollout_id) < 242:
+        store.path_for(rollout_id).write_bytes(b'{"of":"the reference"}\n')
+        assert ([{"of": "the reference"}], [rollout_id]) == (store.read(rollout_id), list(store.rollout_ids()))
+        store.clear(rollout_id)
+        assert [] == names(store)
+
+
+def test_a_loss_of_the_longest_id_is_marked_and_cleared(store: CaptureStore) -> None:
+    longest = "r" * 241
+    store.path_for(longest).symlink_to("/dev/full")
+    with pytest.raises(CaptureWriteError):
+        store.append(longest, {})
+    assert store.is_incomplete(longest)
+    store.clear(longest)
+    assert [] == names(store)
 
 
 @pytest.mark.parametrize("rollout_id", ["", "a/b", "a b", "é", "a\n", "..\0"])

@@ -7,13 +7,16 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
-from otel_gym_jsonl.writer import GROUP_BYTES, GROUP_LINES, TURN_BYTES, TURN_LANES, Writer
+from otel_gym_jsonl.building import GROUP_BYTES, GROUP_LINES, TURN_BYTES, TURN_LANES
+from otel_gym_jsonl.files import marked_id
+from otel_gym_jsonl.syncs import Syncs
+from otel_gym_jsonl.writer import Writer
 
 PATIENCE_S = 30
 
@@ -55,7 +58,7 @@ def lines(directory: Path, rollout: str = "a") -> bytes:
 
 
 def markers(directory: Path) -> list[str]:
-    return sorted(path.name for path in directory.glob("*.incomplete"))
+    return sorted(path.name for path in directory.iterdir() if marked_id(path.name))
 
 
 class Gate:
@@ -140,6 +143,33 @@ def test_a_line_that_takes_long_to_build_holds_no_other_of_its_turn(directory: P
     assert {None} == set(all_told(told))
     writer.close()
     assert [] == markers(directory)
+
+
+def test_the_files_of_a_turn_are_synced_side_by_side(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once: list[int] = []
+    run = Syncs.run
+
+    def counted(syncs: Syncs, descriptors: Sequence[int], pulse: float) -> Iterator[tuple[int, OSError | None] | None]:
+        at_once.append(len(descriptors))
+        return run(syncs, descriptors, pulse)
+
+    monkeypatch.setattr(Syncs, "run", counted)
+    writer = Writer(directory, threads=1)
+    told = a_turn(writer, *[lambda: b"{}\n"] * TURN_LANES)
+    assert {None} == set(all_told(told))
+    writer.close()
+    assert at_once == [TURN_LANES]
+
+
+def test_without_the_system_s_help_files_are_synced_one_by_one(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("otel_gym_jsonl.writer.open_syncs", lambda _: None)
+    writer = Writer(directory, threads=1)
+    told = a_turn(writer, *[lambda: b"{}\n"] * TURN_LANES)
+    assert {None} == set(all_told(told))
+    assert [b"{}\n"] * TURN_LANES == [lines(directory, f"r{number}") for number in range(TURN_LANES)]
+    writer.close()
 
 
 def test_who_waits_for_a_durable_line_is_told_though_its_thread_is_held(directory: Path) -> None:
@@ -297,13 +327,9 @@ def test_a_file_that_is_in_use_when_its_writer_retires_is_closed_all_the_same(di
     assert open_before == len(os.listdir("/proc/self/fd"))  # noqa: PTH208
 
 
-def test_a_rollout_whose_marker_can_have_no_name_is_said_once_and_not_owed(
-    directory: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_rollout_of_the_longest_id_is_marked_too(directory: Path) -> None:
     longest = "r" * 241
     writer = Writer(directory, threads=1)
-    told = submit(writer, longest, ValueError("no line"))
-    assert isinstance(told.result(PATIENCE_S), ValueError)
-    assert ([], True) == (writer.markers.owed, writer.drain(PATIENCE_S))
-    assert "too long for a marker" in caplog.text
+    assert isinstance(submit(writer, longest, ValueError("no line")).result(PATIENCE_S), ValueError)
+    assert ([f"{longest}.capture.lost"], True) == (markers(directory), writer.drain(PATIENCE_S))
     writer.close()

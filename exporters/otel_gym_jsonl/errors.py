@@ -32,7 +32,7 @@ class InvalidRolloutIdError(OtelGymError, ValueError):
     def __str__(self) -> str:
         return (
             f"rollout id {self.rollout_id!r} cannot name a capture file: use letters, digits, '.', '_' and '-' only, "
-            "short enough for a file name of 255 bytes"
+            "a letter or digit first, short enough for a file name of 255 bytes"
         )
 
 

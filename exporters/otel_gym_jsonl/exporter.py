@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -13,7 +12,6 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_gym_jsonl import attributes as names
 from otel_gym_jsonl import json_text
-from otel_gym_jsonl.files import write_marker
 from otel_gym_jsonl.store import CaptureStore
 
 logger = logging.getLogger(__name__)
@@ -32,7 +30,8 @@ class JsonlSpanExporter(SpanExporter):
     """Writes each ended span that carries the evidence attributes as one record of its rollout's capture file.
 
     Usable alone, in any OpenTelemetry pipeline: `export` returns after the records are durable, with FAILURE when one
-    is not. Spans without the evidence attributes are passed over.
+    is not. Spans without the evidence attributes are passed over. A rollout that loses a record is marked incomplete as
+    soon as the disk takes the marker (`CaptureStore`).
 
     Args:
         directory: absolute path of the capture directory; made when missing.
@@ -59,8 +58,7 @@ class JsonlSpanExporter(SpanExporter):
             except Exception as exc:  # noqa: BLE001  whatever anybody's attributes hold, the neighbours are written
                 logger.error("otel-gym: a span of rollout %r cannot become a record: %s", rollout_id, exc)
                 result = SpanExportResult.FAILURE
-                with contextlib.suppress(Exception):  # a disk that refuses, or an id that names no file
-                    write_marker(self.store.directory, rollout_id)
+                self.store.markers.put(rollout_id)
             else:
                 lines.setdefault(rollout_id, []).append(made)
         for rollout_id, group in lines.items():
@@ -82,8 +80,9 @@ def line(evidence: Mapping[str, Any], canonical: Collection[object] = ()) -> byt
 
     Args:
         evidence: attributes of a span for which `is_evidence` holds.
-        canonical: bodies that `json_text.dumps` made. Where the span still has these very objects they go into the line
-            as they are; any other body is parsed and written anew, so that a line is canonical whoever made the span.
+        canonical: bodies as `json_text` made them. Where the span still has these very objects they go into the
+            line as they are; any other body is parsed and written anew, so that a line is canonical whoever made the
+            span.
 
     Raises:
         ValueError: a value cannot be stored as JSON.
@@ -135,7 +134,7 @@ def _body(body: Any, raw: Any, canonical: Collection[object]) -> tuple[bytes, st
     try:
         value = json_text.loads(data)
         if isinstance(value, dict):
-            return json_text.dumps(value), raw_text
+            return json_text.dumps_body(value, len(data)), raw_text
     except ValueError:
         pass  # no JSON, or none that can be stored
     return b"null", raw_text if raw_text is not None else json_text.as_text(data)

@@ -18,6 +18,7 @@ from otel_gym_jsonl.errors import InvalidRolloutIdError
 
 CAPTURE_SUFFIX = ".capture.jsonl"
 MARKER_SUFFIX = ".capture.incomplete"
+LONG_ID_MARKER_SUFFIX = ".capture.lost"  # of ids that leave no room for the other: the longest of all fits with it
 MAX_NAME_BYTES = 255
 
 _WRITABLE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -28,11 +29,6 @@ _REOPEN_TRIES = 16
 def is_rollout_id(rollout_id: str) -> bool:
     """Whether calls of this id are captured: one safe path segment that gives a file name of at most 255 bytes."""
     return len(rollout_id) <= MAX_NAME_BYTES - len(CAPTURE_SUFFIX) and bool(_WRITABLE_ID.fullmatch(rollout_id))
-
-
-def has_marker_name(rollout_id: str) -> bool:
-    """Whether the marker's name fits too: it is five bytes longer than that of the capture file."""
-    return len(rollout_id) <= MAX_NAME_BYTES - len(MARKER_SUFFIX)
 
 
 def capture_path(directory: Path, rollout_id: str) -> Path:
@@ -52,7 +48,28 @@ def marker_path(directory: Path, rollout_id: str) -> Path:
     Raises:
         InvalidRolloutIdError: the id holds anything but `[A-Za-z0-9._-]`.
     """
-    return directory / (_readable(rollout_id) + MARKER_SUFFIX)
+    fits = len(_readable(rollout_id)) <= MAX_NAME_BYTES - len(MARKER_SUFFIX)
+    return directory / (rollout_id + (MARKER_SUFFIX if fits else LONG_ID_MARKER_SUFFIX))
+
+
+def is_marked(directory: Path, rollout_id: str) -> bool:
+    """Whether the marker of a rollout stands; a symbolic link is one, wherever it points. Raises as `marker_path`."""
+    return os.path.lexists(marker_path(directory, rollout_id))
+
+
+def captured_id(name: str) -> str | None:
+    """The rollout whose capture file has this name; None when it is the name of none."""
+    rollout_id = name.removesuffix(CAPTURE_SUFFIX)
+    return rollout_id if rollout_id != name and is_readable_id(rollout_id) else None
+
+
+def marked_id(name: str) -> str | None:
+    """The rollout whose marker has this name; None when it is the name of none."""
+    for suffix in (MARKER_SUFFIX, LONG_ID_MARKER_SUFFIX):
+        rollout_id = name.removesuffix(suffix)
+        if rollout_id != name and is_readable_id(rollout_id) and marker_path(Path(), rollout_id).name == name:
+            return rollout_id
+    return None
 
 
 def is_readable_id(rollout_id: str) -> bool:
@@ -70,17 +87,48 @@ def write_marker(directory: Path, rollout_id: str) -> None:
     """Put the marker of a rollout in place, durably; making the directory anew when it has gone.
 
     One that stands already is left as it is, whoever's it may be.
+
+    Raises:
+        InvalidRolloutIdError: records of such an id are never written (`is_rollout_id`), and so none can be lost.
+        OSError: the disk refuses.
     """
+    if not is_rollout_id(rollout_id):
+        raise InvalidRolloutIdError(rollout_id)
     path = marker_path(directory, rollout_id)
     if not path.exists():
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
         try:
             fd = os.open(path, flags, 0o644)
         except FileNotFoundError:
-            directory.mkdir(parents=True, exist_ok=True)
+            make_directory(directory)
             fd = os.open(path, flags, 0o644)
         os.close(fd)
     sync_directory(directory)
+
+
+def make_directory(directory: Path) -> None:
+    """Make a directory, durably, with those above it that are missing; one that is there is left as it is.
+
+    Raises:
+        OSError: it cannot be made, or its entry above cannot be made durable: then it has not been made.
+    """
+    try:
+        directory.mkdir()
+    except FileNotFoundError:
+        make_directory(directory.parent)
+        directory.mkdir(exist_ok=True)
+    except OSError:
+        if directory.is_dir():
+            return
+        raise
+    try:
+        sync_directory(directory.parent)
+    except PermissionError:
+        pass  # one that may be written but not read: there is no way to sync it
+    except OSError:
+        with contextlib.suppress(OSError):  # else the next try would take it for durable
+            directory.rmdir()
+        raise
 
 
 def sync_directory(directory: Path) -> None:
@@ -112,7 +160,8 @@ class CaptureFile:
         self._locked = False
         self._identity = (-1, -1)  # device and inode behind the descriptor
         self._whole_size = -1  # the size that our own last append left behind: no need to look at the tail
-        self._size = 0
+        self._size = 0  # when it was locked, and after each append
+        self._written = 0  # what comes on top when it is synced
         _open_files.add(self)  # before there is a descriptor, so that a fork at any moment finds it
         self._open()
 
@@ -121,7 +170,7 @@ class CaptureFile:
         try:
             self._fd = os.open(self.path, flags, 0o644)
         except FileNotFoundError:  # the directory has gone: make it again
-            self._directory.mkdir(parents=True, exist_ok=True)
+            make_directory(self._directory)
             self._fd = os.open(self.path, flags, 0o644)
         self._locked = False
         status = os.fstat(self._fd)
@@ -189,6 +238,15 @@ class CaptureFile:
         Raises:
             OSError: the lines are not durable; the file ends as it did before, as far as the disk allowed.
         """
+        self.write(lines)
+        self.sync()
+
+    def write(self, lines: bytes) -> None:
+        """The first half of `append`; `sync` or `is_synced` comes next, or `cut_back`.
+
+        Raises:
+            OSError: as `append` does.
+        """
         size = self._size
         if size and size != self._whole_size and os.pread(self._fd, 1, size - 1) != b"\n":
             lines = b"\n" + lines
@@ -200,20 +258,41 @@ class CaptureFile:
                 if count == 0:
                     raise OSError(errno.EIO, "the file takes no more bytes", str(self.path))
                 written += count
+        except OSError:
+            self.cut_back()
+            raise
+        self._written = written
+
+    def sync(self) -> None:
+        """The other half of `append`; raises as it does."""
+        try:
             os.fsync(self._fd)
-            if size == 0:
+            if self.is_new:
                 sync_directory(self._directory)
         except OSError:
-            self._cut_back(size)
+            self.cut_back()
             raise
-        self._size = self._whole_size = size + written
+        self.is_synced()
 
-    def _cut_back(self, size: int) -> None:
+    def is_synced(self) -> None:
+        """The other half, done by the caller: file and, of a new one, directory."""
+        self._size = self._whole_size = self._size + self._written
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was in the file when it was locked: its directory's entry may not be durable yet."""
+        return self._size == 0
+
+    def fileno(self) -> int:
+        """The descriptor, to sync the file by."""
+        return self._fd
+
+    def cut_back(self) -> None:
         """Take a failed append away again; where that fails too, the next append starts on a fresh line."""
         self.restored = False
         with contextlib.suppress(OSError):
-            os.ftruncate(self._fd, size)
-            self.restored = os.fstat(self._fd).st_size == size
+            os.ftruncate(self._fd, self._size)
+            self.restored = os.fstat(self._fd).st_size == self._size
 
 
 _open_files: weakref.WeakSet[CaptureFile] = weakref.WeakSet()

@@ -23,15 +23,16 @@ def out_of_descriptors(error: OSError) -> bool:
 class Handles:
     """At most `limit` open files; the least recently used one is closed first.
 
-    A file that is in use belongs to its user and is not counted until it comes back. The server needs descriptors for
+    A file that is in use belongs to its user and does not count until it comes back. The server needs descriptors for
     its sockets too, so never more than a quarter of what the process may open is kept.
     """
 
     def __init__(self, directory: Path, limit: int) -> None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._limit = limit if soft == resource.RLIM_INFINITY else max(1, min(limit, soft // 4))
-        self._directory = directory
+        self.directory = directory
         self._idle: OrderedDict[str, CaptureFile] = OrderedDict()
+        self._in_use = 0
         self._lock = threading.Lock()
 
     def take(self, rollout_id: str) -> CaptureFile:
@@ -42,13 +43,25 @@ class Handles:
         """
         with self._lock:
             file = self._idle.pop(rollout_id, None)
-        return self._open(rollout_id) if file is None else file
+            self._in_use += 1
+        if file is not None:
+            return file
+        try:
+            return self._open(rollout_id)
+        except BaseException:
+            self._is_back()
+            raise
+
+    @property
+    def room(self) -> int:
+        """How many more files may be in use at once, where one may do with fewer."""
+        return max(0, self._limit - self._in_use)
 
     def _open(self, rollout_id: str) -> CaptureFile:
         tries = DESCRIPTOR_TRIES
         while True:
             try:
-                return CaptureFile(self._directory, rollout_id)
+                return CaptureFile(self.directory, rollout_id)
             except OSError as exc:
                 tries -= 1
                 if not tries or not out_of_descriptors(exc):
@@ -59,6 +72,7 @@ class Handles:
         """Keep a file for the next append of its rollout."""
         surplus = None
         with self._lock:
+            self._in_use -= 1
             self._idle[rollout_id] = file
             if len(self._idle) > self._limit:
                 _, surplus = self._idle.popitem(last=False)
@@ -67,7 +81,12 @@ class Handles:
 
     def drop(self, file: CaptureFile) -> None:
         """Close a file that must not be used again."""
+        self._is_back()
         _close(file)
+
+    def _is_back(self) -> None:
+        with self._lock:
+            self._in_use -= 1
 
     def close(self) -> None:
         """Close every file that is not in use."""

@@ -20,8 +20,8 @@ _DIGITS_ALIKE = bytes.maketrans(b"123456789", b"000000000")
 _LONG_NUMBER = b"0" * 19  # the shortest run of digits that may not fit 64 bits
 _SLICE = 1 << 18
 _LARGE = 1 << 20
-_SAMPLE = 1 << 12
-_SAMPLES = 8
+_MOST_PARTS = 1 << 12
+_MOST_LEVELS = 253  # of a body: orjson writes one more, which is the record
 _BAD_BYTES = "otel_gym_jsonl.bad_bytes"
 
 
@@ -31,7 +31,9 @@ def loads(data: bytes) -> Any:
     Raises:
         ValueError: the bytes are no JSON text, in no UTF, or nested too deep to be read.
     """
-    if not _is_long_text(data) and not has_long_number(data):
+    if len(data) >= _LARGE and (value := _loads_large(data)) is not None:
+        return value
+    if not has_long_number(data):
         try:
             return orjson.loads(data)
         except orjson.JSONDecodeError:
@@ -39,12 +41,17 @@ def loads(data: bytes) -> Any:
     return _loads_careful(data)
 
 
-def _is_long_text(data: bytes) -> bool:
-    """Whether it is mostly long strings without escapes: json reads those in half the time, and holds no copy."""
-    if len(data) < _LARGE or b"\\" in data:
-        return False
-    samples = [data[start : start + _SAMPLE] for start in range(0, len(data), len(data) // _SAMPLES)]
-    return sum(sample.count(b",") for sample in samples) < _SAMPLE * _SAMPLES // 32
+def _loads_large(data: bytes) -> Any | None:
+    """The value, where the body is mostly long strings; None where it has to be read whole."""
+    found = long_strings.cut(data)
+    if found is None:
+        return None
+    rest, spans = found
+    try:
+        value = loads(rest)
+    except ValueError:
+        return None
+    return long_strings.put_into(value, data, spans)
 
 
 def _loads_careful(data: bytes) -> Any:
@@ -93,12 +100,12 @@ def _read_and_write(data: bytes) -> tuple[Any, bytes]:
         pass
     else:
         give_way(len(data))
-        canonical = dumps(value)
+        canonical = dumps_body(value, len(data))
         # Most clients write bodies just as they are stored, and then no number was changed in reading.
         if canonical == data or not has_long_number(data):
             return value, canonical
     value = _loads_careful(data)
-    return value, dumps(value)
+    return value, dumps_body(value, len(data))
 
 
 def has_long_number(data: bytes) -> bool:
@@ -137,6 +144,65 @@ def dumps(value: Any) -> bytes:
         return orjson.dumps(value)
     except TypeError as exc:  # JSONEncodeError is one
         raise ValueError(str(exc)) from None
+
+
+def dumps_body(value: Any, size: int) -> bytes:
+    """The canonical bytes of a body that was read from so many bytes: as `dumps`, but of 253 levels at most.
+
+    The record around it is one more, and who reads the record must be able to write it again.
+
+    Raises:
+        ValueError: the value cannot be stored.
+    """
+    if size >= _LARGE and _has_few_parts(value):  # a large body is not copied if that can be helped
+        return dumps(value)
+    return dumps([value])[1:-1]
+
+
+def dumps_read(value: Any, size: int) -> bytes:
+    """The same as `dumps_body`, but after long texts the event loop may run in between.
+
+    Raises:
+        ValueError: the value cannot be stored.
+    """
+    if size < _LARGE or not _has_few_parts(value):
+        return dumps_body(value, size)
+    texts = _LongTexts()
+    copy = texts.apart(value)
+    return dumps(copy if texts.found else value)
+
+
+def _has_few_parts(value: Any) -> bool:
+    """Whether it is quickly walked through: no very many parts, and no more levels than a body may have."""
+    level = [value] if isinstance(value, (dict, list)) else []
+    parts = 0
+    for _ in range(_MOST_LEVELS):
+        parts += sum(map(len, level))
+        if parts >= _MOST_PARTS:
+            return False
+        within = [one.values() if isinstance(one, dict) else one for one in level]
+        level = [item for items in within for item in items if isinstance(item, (dict, list))]
+        if not level:
+            return True
+    return False
+
+
+class _LongTexts:
+    """Writes the long texts of a value as JSON, ahead of the rest."""
+
+    def __init__(self) -> None:
+        self.found = False
+
+    def apart(self, value: Any) -> Any:
+        """The same value, as orjson writes it."""
+        if isinstance(value, dict):
+            return {key: self.apart(one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [self.apart(one) for one in value]
+        if isinstance(value, str) and len(value) > _LARGE:
+            self.found = True
+            return orjson.Fragment(b"".join(dumps_text(value)))
+        return value
 
 
 def mend_surrogates(text: str) -> str:

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from otel_gym_jsonl.files import CaptureFile
+
 _Thing = TypeVar("_Thing")
 
 Done = Callable[[BaseException | None], None]
@@ -59,20 +61,31 @@ class Job:
             written(line if error is None else None)
 
 
+class Unsynced:
+    """Lines that are written and not yet durable, and their file, whose lock is ours."""
+
+    __slots__ = ("file", "jobs")
+
+    def __init__(self, file: CaptureFile, jobs: list[Job]) -> None:
+        self.file = file
+        self.jobs = jobs
+
+
 class Lane:
     """The queue of one rollout; at most one thread works on it at a time."""
 
-    __slots__ = ("jobs", "lock_tries", "ready", "rollout_id")
+    __slots__ = ("jobs", "lock_tries", "ready", "rollout_id", "unsynced")
 
     def __init__(self, rollout_id: str) -> None:
         self.rollout_id = rollout_id
         self.jobs: deque[Job] = deque()  # not yet turned into lines
         self.ready: list[Job] = []  # lines that wait for the file's lock
+        self.unsynced: Unsynced | None = None
         self.lock_tries = 0
 
     def take(self, most: int) -> list[Job]:
-        """The next jobs to build; none while built lines still wait for the lock."""
-        if self.ready:
+        """The next jobs to build; none while built lines still wait for the lock, or written ones for the disk."""
+        if self.ready or self.unsynced is not None:
             return []
         if len(self.jobs) <= most:
             jobs, self.jobs = list(self.jobs), deque()
@@ -87,6 +100,17 @@ class Lane:
         """The built lines, which are the caller's business from here on."""
         jobs, self.ready = self.ready, []
         return jobs
+
+    def take_unsynced(self) -> Unsynced:
+        """The written lines, likewise.
+
+        Raises:
+            ValueError: there are none.
+        """
+        unsynced, self.unsynced = self.unsynced, None
+        if unsynced is None:
+            raise ValueError(f"nothing of rollout {self.rollout_id} is written")
+        return unsynced
 
 
 class Served:
@@ -106,28 +130,27 @@ class Served:
 
 
 class Turn:
-    """The lanes that one thread serves together: it builds the lines of all, then writes one file after another.
+    """The lanes that one thread serves together: it builds the lines of all, writes one file after another, syncs all.
 
     What one file suffers must not hold the others: whoever sees that the thread is held may take the rest away, and
     tell of what is done.
+
+    Args:
+        first: a lane that waits; others may come in too.
 
     Attributes:
         busy_since: when the thread began with what it does now, monotonic.
     """
 
-    __slots__ = ("_built", "_first_served", "_served", "_unbuilt", "busy_since")
+    __slots__ = ("_built", "_first_served", "_served", "_written", "busy_since", "first")
 
-    def __init__(self, lanes: list[Lane]) -> None:
-        self._unbuilt = deque(lanes)  # their popleft() is atomic: each lane comes to one thread
-        self._built: deque[Lane] = deque()
+    def __init__(self, first: Lane) -> None:
+        self.first = first
+        self._built: deque[Lane] = deque()  # their popleft() is atomic: each lane comes to one thread
+        self._written: deque[Lane] = deque()
         self._served: deque[Served] = deque()
         self._first_served = 0.0
         self.busy_since = time.monotonic()
-
-    def next_to_build(self) -> Lane | None:
-        """A lane for the thread alone; to be given back to `built`."""
-        self.busy_since = time.monotonic()
-        return _first(self._unbuilt)
 
     def built(self, lane: Lane) -> None:
         """Its lines are ready."""
@@ -137,6 +160,25 @@ class Turn:
         """A lane for the thread alone."""
         self.busy_since = time.monotonic()
         return _first(self._built)
+
+    @property
+    def is_for_several(self) -> bool:
+        """Whether there is more than one file to sync."""
+        return len(self._written) > 1
+
+    def written(self, lane: Lane) -> None:
+        """Its lines are, and wait to be synced together with others."""
+        self._written.append(lane)
+
+    def next_to_sync(self) -> Lane | None:
+        """A lane for the thread alone."""
+        self.busy_since = time.monotonic()
+        return _first(self._written)
+
+    def take_written(self) -> list[Lane]:
+        """Lanes for the thread alone."""
+        self.busy_since = time.monotonic()
+        return _all(self._written)
 
     def keep(self, served: Served) -> float:
         """A lane that the thread is done with; for how many seconds the first such lane has waited for the others."""
@@ -148,17 +190,11 @@ class Turn:
 
     def take_served(self) -> list[Served]:
         """From any thread: the lanes that this thread is done with, and nobody knows of."""
-        served = []
-        while (one := _first(self._served)) is not None:
-            served.append(one)
-        return served
+        return _all(self._served)
 
     def take_rest(self) -> list[Lane]:
         """From another thread: the lanes that nobody works on."""
-        rest = []
-        while (lane := _first(self._unbuilt) or _first(self._built)) is not None:
-            rest.append(lane)
-        return rest
+        return _all(self._built) + _all(self._written)
 
 
 def _first(things: deque[_Thing]) -> _Thing | None:
@@ -166,3 +202,10 @@ def _first(things: deque[_Thing]) -> _Thing | None:
         return things.popleft()
     except IndexError:
         return None
+
+
+def _all(things: deque[_Thing]) -> list[_Thing]:
+    found = []
+    while (one := _first(things)) is not None:
+        found.append(one)
+    return found

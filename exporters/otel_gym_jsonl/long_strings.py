@@ -1,12 +1,14 @@
 """Large bodies are mostly a few long strings, such as images in base64: these are copied, not parsed.
 
 A parser would hold the interpreter for the whole length of them, and each value that it makes is one more copy in
-memory. So they are cut out before it reads, checked piece by piece, and put back into what is written.
+memory. So they are cut out before it reads, checked piece by piece, and put back into what is written, or, where the
+value itself is wanted, into that.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from otel_gym_jsonl.giving_way import give_way
 
@@ -16,6 +18,7 @@ _SLICE: Final = 1 << 18
 _PAUSE: Final = 1 << 20
 # Stands for a long string while it is away. Others may use these words too; then they are not counted out alike.
 _STAND_IN: Final = b"\x7fa long string of otel-gym\x7f"
+_STAND_IN_TEXT: Final = _STAND_IN.decode()
 # What JSON would write in another way, or not at all.
 _NOT_PLAIN: Final = bytes(range(0x20)) + b"\\"
 
@@ -61,6 +64,31 @@ def put_back(canonical: bytes, data: bytes, spans: list[Span]) -> bytes | None:
     for before, (start, end) in zip(between, spans, strict=False):
         parts += (before, view[start:end])
     return b"".join([*parts, between[-1]])
+
+
+def put_into(value: Any, data: bytes, spans: list[Span]) -> Any | None:
+    """The value of the whole body, from that of what `cut` left, which is changed; None where a string is not there."""
+    view = memoryview(data)
+    left = iter(spans)
+    try:
+        whole = _filled(value, lambda: str(view[slice(*next(left))], "ascii"))
+    except (StopIteration, RecursionError):
+        return None
+    return None if next(left, None) else whole  # of two equal keys only one is kept
+
+
+def _filled(value: Any, next_text: Callable[[], str]) -> Any:
+    if isinstance(value, str):
+        return next_text() if value == _STAND_IN_TEXT else value
+    if isinstance(value, dict):
+        for key, one in value.items():
+            if isinstance(one, (str, dict, list)):
+                value[key] = _filled(one, next_text)
+    elif isinstance(value, list):
+        for position, one in enumerate(value):
+            if isinstance(one, (str, dict, list)):
+                value[position] = _filled(one, next_text)
+    return value
 
 
 def _is_plain(data: bytes, start: int, end: int) -> bool:

@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
+import os
 import threading
+import time
+import weakref
+from collections.abc import Iterable
 from pathlib import Path
 
-from otel_gym_jsonl.errors import InvalidRolloutIdError
-from otel_gym_jsonl.files import has_marker_name, write_marker
+from otel_gym_jsonl.files import is_rollout_id, write_marker
 
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1.0
+LAST_CHANCE_SECONDS = 1.0
 
 
 class Markers:
     """Puts `<id>.capture.incomplete` in place, and tries again until it could.
 
     A disk that refuses a record may refuse its marker too (read-only, full, dead). What is owed is retried once a
-    second and with every later append, on a thread of its own that lives only while something is owed.
+    second and with every later append, on a thread of its own that lives only while something is owed, and once more
+    when the process ends. A forked child owes nothing: its parent's losses are the parent's.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._start()
+        _all.add(self)
+
+    def _start(self) -> None:
+        """All that a process has to itself."""
         self._owed: dict[str, None] = {}
         self._lock = threading.Lock()
         self._paid = threading.Condition(self._lock)
+        self._writing = threading.Lock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -35,7 +47,7 @@ class Markers:
         if not self._can_be_marked(rollout_id):
             return
         try:
-            self._write(rollout_id)
+            write_marker(self._directory, rollout_id)
         except OSError as exc:
             self.owe(rollout_id)
             with contextlib.suppress(Exception):  # of a log handler
@@ -55,12 +67,18 @@ class Markers:
         self._wake.set()
 
     def _can_be_marked(self, rollout_id: str) -> bool:
-        """Whether a marker of this rollout can ever stand: the longest ids leave no room for its name."""
-        if has_marker_name(rollout_id):
+        """Whether a marker of this rollout may stand: records of any other id are never written."""
+        if is_rollout_id(rollout_id):
             return True
         with contextlib.suppress(Exception):  # of a log handler
-            logger.error("otel-gym: rollout %r has lost a record, and its id is too long for a marker", rollout_id)
+            logger.error("otel-gym: rollout %r has lost a record, and its id can name no marker", rollout_id)
         return False
+
+    def forget(self, rollout_ids: Iterable[str]) -> None:
+        """Owe these rollouts nothing any more: they begin anew. None of their markers is being written afterwards."""
+        with self._writing, self._lock:
+            for rollout_id in rollout_ids:
+                self._owed.pop(rollout_id, None)
 
     def nudge(self) -> None:
         """Try the owed ones now: somebody has just written something."""
@@ -105,13 +123,31 @@ class Markers:
 
     def _pay_once(self) -> None:
         for rollout_id in self.owed:
-            try:
-                self._write(rollout_id)
-            except OSError:
-                continue
-            with self._lock:
-                self._owed.pop(rollout_id, None)
+            with self._writing:
+                if rollout_id not in self._owed:  # forgotten meanwhile
+                    continue
+                try:
+                    write_marker(self._directory, rollout_id)
+                except OSError:
+                    continue
+                with self._lock:
+                    self._owed.pop(rollout_id, None)
 
-    def _write(self, rollout_id: str) -> None:
-        with contextlib.suppress(InvalidRolloutIdError):  # what names no file has no marker either
-            write_marker(self._directory, rollout_id)
+
+_all: weakref.WeakSet[Markers] = weakref.WeakSet()
+
+
+def _start_in_child() -> None:
+    for markers in list(_all):
+        markers._start()
+
+
+os.register_at_fork(after_in_child=_start_in_child)
+
+
+@atexit.register
+def _last_chance() -> None:
+    deadline = time.monotonic() + LAST_CHANCE_SECONDS
+    for markers in list(_all):
+        if markers.owed:
+            markers.wait(max(0.0, deadline - time.monotonic()))

@@ -49,6 +49,8 @@ class Line:
         damage: why this is no record, None for a record.
         error: what the decoder raised (LineTooLongError where it was not asked), None when the line is JSON.
         ended: whether a newline follows; without one it is the torn end of a write, or of a hand-made file.
+        torn: whether it is what a killed writer leaves: no JSON, and without a newline or else (the next append has put
+            one behind it) the beginning of an object.
     """
 
     index: int
@@ -58,6 +60,7 @@ class Line:
     damage: str | None
     error: ValueError | None
     ended: bool
+    torn: bool
 
     @property
     def record(self) -> dict[str, Any] | None:
@@ -89,16 +92,20 @@ def iter_records(
         for index, (number, size, data, error, ended) in enumerate(_lines(file, end, max_line_bytes)):
             value: Any = None
             damage: str | None = None
+            torn = False
             if error is None:
                 try:
                     value = _parse(data)
                 except orjson.JSONDecodeError as exc:
                     error = exc
             if error is not None:
-                damage = _why(error, ended)
+                cut_off = _cut_off(data)
+                torn = not ended or cut_off is not None
+                error = cut_off or error
+                damage = _why(error, torn)
             elif not isinstance(value, dict):
                 damage = f"a JSON {_json_type(value)} where an object is expected"
-            yield Line(index, number, size, value, damage, error, ended)
+            yield Line(index, number, size, value, damage, error, ended, torn)
 
 
 def read(path: str | os.PathLike[str]) -> list[Any]:
@@ -211,11 +218,32 @@ def _parse(data: bytes | bytearray) -> Any:
         return orjson.loads(stripped)
 
 
-def _why(error: ValueError, ended: bool) -> str:
+def _cut_off(data: bytes | bytearray) -> orjson.JSONDecodeError | None:
+    """Of a line that is no JSON, that only its end is missing: with more behind it, it could become an object."""
+    if data[:1] != b"{":
+        return None
+    end = len(data) - data.endswith(b"\n")
+    try:
+        orjson.loads(memoryview(data)[: end - _cut_character(data[max(0, end - 3) : end])])
+    except orjson.JSONDecodeError as exc:
+        return exc if exc.pos == len(exc.doc) > 0 else None
+    return None
+
+
+def _cut_character(tail: bytes | bytearray) -> int:
+    """How many bytes at the end are a character of UTF-8 that lacks its last ones."""
+    for size in range(1, len(tail) + 1):
+        first = tail[-size]
+        if 0xC2 <= first <= 0xF4:  # all that a character of several bytes begins with
+            return size if size < (2 if first < 0xE0 else 3 if first < 0xF0 else 4) else 0
+    return 0
+
+
+def _why(error: ValueError, torn: bool) -> str:
     what = str(error)
     if isinstance(error, json.JSONDecodeError):  # orjson's is one; it says "line 1" of every line
         what = f"{error.msg} at character {error.pos + 1:,}" if error.doc else error.msg
-    return what if ended else f"cut off in mid-write: {what}"
+    return what if not torn else f"cut off in mid-write: {what}"
 
 
 def _json_type(value: Any) -> str:

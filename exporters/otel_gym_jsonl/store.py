@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from otel_gym_jsonl import json_text, reader
-from otel_gym_jsonl.errors import CaptureWriteError
+from otel_gym_jsonl.errors import CaptureWriteError, InvalidRolloutIdError
 from otel_gym_jsonl.files import (
-    CAPTURE_SUFFIX,
     CaptureFile,
     capture_path,
-    is_readable_id,
+    captured_id,
+    is_marked,
+    is_rollout_id,
+    make_directory,
     marker_path,
     sync_directory,
-    write_marker,
 )
+from otel_gym_jsonl.markers import Markers
 
 
 class CaptureStore:
@@ -26,8 +28,15 @@ class CaptureStore:
 
     Every method blocks on the disk and on file locks: call it off the event loop.
 
+    A marker that the disk refuses is owed: it is tried again with every later append and once a second, on a thread
+    that lives only while one is owed, and once more when the process ends.
+
     Args:
         directory: absolute path of the capture directory; made when missing.
+
+    Attributes:
+        directory: the path.
+        markers: puts markers in place; `markers.put(rollout_id)` marks a rollout that has lost a record elsewhere.
 
     Raises:
         ValueError: the path is not absolute.
@@ -38,7 +47,8 @@ class CaptureStore:
         self.directory = Path(directory)
         if not self.directory.is_absolute():
             raise ValueError(f"capture directory {str(directory)!r} is not absolute: give the full path")
-        self.directory.mkdir(parents=True, exist_ok=True)
+        make_directory(self.directory)
+        self.markers = Markers(self.directory)
 
     def path_for(self, rollout_id: str) -> Path:
         """The capture file of a rollout, there or not; InvalidRolloutIdError for an id outside `[A-Za-z0-9._-]+`."""
@@ -50,13 +60,13 @@ class CaptureStore:
 
     def is_incomplete(self, rollout_id: str) -> bool:
         """Whether a record of this rollout is known to be missing."""
-        return self.marker_for(rollout_id).exists()
+        return is_marked(self.directory, rollout_id)
 
     def rollout_ids(self) -> Iterator[str]:
         """The rollouts that have a capture file, sorted; a file whose name holds no id is none."""
         with os.scandir(self.directory) as entries:
-            ids = [entry.name[: -len(CAPTURE_SUFFIX)] for entry in entries if entry.name.endswith(CAPTURE_SUFFIX)]
-        yield from sorted(filter(is_readable_id, ids))
+            ids = [rollout_id for entry in entries if (rollout_id := captured_id(entry.name)) is not None]
+        yield from sorted(ids)
 
     def read(self, rollout_id: str) -> list[dict[str, Any]]:
         """Every record in append order; empty without a file.
@@ -74,7 +84,7 @@ class CaptureStore:
         """Append one record; when this returns it is durable.
 
         Raises:
-            ValueError: the record cannot be written as JSON, or the id cannot name a file.
+            ValueError: the record cannot be written as JSON, or calls of the id are not captured (`append_lines`).
             CaptureWriteError: the disk refused; the rollout is marked incomplete.
         """
         self.append_lines(rollout_id, [json_text.dumps(record) + b"\n"])
@@ -83,10 +93,12 @@ class CaptureStore:
         """Append whole lines, each with its newline, under one lock and one fsync.
 
         Raises:
-            ValueError: the id cannot name a file.
+            ValueError: calls of the id are not captured: it begins with a dot or dash, holds anything but
+                `[A-Za-z0-9._-]`, or leaves no room for a file name. (Reading is more lenient.)
             CaptureWriteError: the disk refused; the rollout is marked incomplete.
         """
-        capture_path(self.directory, rollout_id)  # a bad id is the caller's error, not the disk's
+        if not is_rollout_id(rollout_id):
+            raise InvalidRolloutIdError(rollout_id)
         try:
             file = CaptureFile(self.directory, rollout_id)
             try:
@@ -96,9 +108,9 @@ class CaptureStore:
                 with contextlib.suppress(OSError):  # what was appended was fsynced
                     file.close()
         except OSError as exc:
-            with contextlib.suppress(OSError):
-                write_marker(self.directory, rollout_id)
+            self.markers.put(rollout_id)
             raise CaptureWriteError(rollout_id, str(exc)) from exc
+        self.markers.nudge()  # the disk takes what it gets
 
     def clear(self, rollout_ids: str | Iterable[str]) -> None:
         """Remove capture file and marker of exactly these rollouts (one id or several), whether or not they are there.
@@ -108,6 +120,7 @@ class CaptureStore:
         """
         ids = [rollout_ids] if isinstance(rollout_ids, str) else list(rollout_ids)
         paths = [path for rollout_id in ids for path in (self.path_for(rollout_id), self.marker_for(rollout_id))]
+        self.markers.forget(ids)
         if sum(map(_removed, paths)):
             with contextlib.suppress(FileNotFoundError):  # the whole directory has gone
                 sync_directory(self.directory)

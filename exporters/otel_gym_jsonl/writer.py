@@ -18,24 +18,22 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from otel_gym_jsonl.appending import Appender
+from otel_gym_jsonl.building import TURN_LANES, Builder
 from otel_gym_jsonl.handles import Handles
-from otel_gym_jsonl.lanes import Done, Job, Lane, Turn, Written
+from otel_gym_jsonl.lanes import Done, Job, Lane, Served, Turn, Written
 from otel_gym_jsonl.markers import Markers
+from otel_gym_jsonl.syncs import Syncs, open_syncs
 
 logger = logging.getLogger(__name__)
 
-GROUP_LINES = 64
-LINES_IN_A_ROW = 32  # then the event loop comes in between
-GROUP_BYTES = 8 * 1024 * 1024
-TURN_LANES = 16  # that a thread takes at once, when many wait
 TURN_SECONDS = 0.002  # how long it keeps it to itself that a line is durable, to tell of several at once
-TURN_BYTES = 256 * 1024  # that it builds before it writes
 CLIENTS_FIRST_SECONDS = 0.0002  # the interpreter is theirs before what follows on a record is done
 PATIENCE_SECONDS = 0.05  # how long a busy thread may keep the others waiting before it is doubled
+BATON_SECONDS = 0.01  # that a thread waits until another has built and written
 IDLE_TICK_SECONDS = 0.25
 IDLE_TICKS = 20  # after so many the keeper sleeps until it is needed
 MAX_EXTRA_THREADS = 64
@@ -67,6 +65,7 @@ class Writer:
         self._lanes: dict[str, Lane] = {}
         self._accepted: deque[Job] = deque()
         self._todo: queue.SimpleQueue[Lane | None] = queue.SimpleQueue()
+        self._baton = threading.Lock()  # of the thread that builds and writes
         self._threads = 0
         self._telling = 0  # threads that tell of what is done
         self._working: dict[int, Turn] = {}  # thread ident -> what it works on
@@ -75,6 +74,7 @@ class Writer:
         self._keeper: object | None = None  # the token of the one that runs
         self._keeper_sleeps = False
         self._keeper_wake = threading.Event()
+        self._lines = Builder(self._lock, self._lose)
         self._files = Appender(Handles(self.directory, self._max_open_files), self._lose_all, self._stand_in)
         self.markers = Markers(self.directory)
         self.lines_lost = 0
@@ -169,27 +169,32 @@ class Writer:
 
     def _write(self, todo: queue.SimpleQueue[Lane | None]) -> None:
         me = threading.get_ident()
+        syncs: Syncs | None = None
         while True:
             try:
                 lane = todo.get(timeout=IDLE_TICK_SECONDS if self._threads > self._max_threads else None)
             except queue.Empty:
                 if self._is_one_too_many(todo):
-                    return
+                    break
                 continue
             if lane is None:
                 break
-            turn = Turn([lane, *self._more_lanes(todo)])
+            turn = Turn(lane)
             with self._lock:
                 self._working[me] = turn
-            while self._build_some(turn):
-                while (lane := turn.next_to_write()) is not None:
-                    if turn.keep(self._files.serve(lane)) >= TURN_SECONDS:
-                        self._let_go(turn)
-                self._let_go(turn)
+            with _for_a_while(self._baton):
+                self._lines.build(turn, todo, self._files.room)
+                self._write_built(turn)
+            if syncs is None and turn.is_for_several:
+                syncs = open_syncs(TURN_LANES)
+            self._sync_written(turn, syncs)
+            self._let_go(turn)
             with self._lock:
                 del self._working[me]
             if self._is_one_too_many(todo):
-                return
+                break
+        if syncs is not None:
+            syncs.close()
         self._files.close()  # retired: what came back since then
 
     def _is_one_too_many(self, todo: queue.SimpleQueue[Lane | None]) -> bool:
@@ -200,31 +205,28 @@ class Writer:
             self._threads -= 1
             return True
 
-    def _more_lanes(self, todo: queue.SimpleQueue[Lane | None]) -> list[Lane]:
-        """A thread's share of a backlog: building many lines in a row costs each of them less."""
-        lanes: list[Lane] = []
-        for _ in range(min(TURN_LANES - 1, todo.qsize() // self._max_threads)):
-            try:
-                lane = todo.get_nowait()
-            except queue.Empty:
-                break
-            if lane is None:
-                todo.put(None)
-                break
-            lanes.append(lane)
-        return lanes
+    def _write_built(self, turn: Turn) -> None:
+        while (lane := turn.next_to_write()) is not None:
+            served = self._files.write(lane)
+            if served is None:
+                turn.written(lane)
+            else:
+                self._keep_served(turn, served)
 
-    def _build_some(self, turn: Turn) -> bool:
-        """Build lines of a turn's lanes, not so many that those built first wait for long; False when none is left."""
-        size = 0
-        some = False
-        while size < TURN_BYTES and (lane := turn.next_to_build()) is not None:
-            with self._lock:
-                jobs = lane.take(GROUP_LINES)
-            size += self._build(lane, jobs)
-            turn.built(lane)
-            some = True
-        return some
+    def _sync_written(self, turn: Turn, syncs: Syncs | None) -> None:
+        """Make durable what is written: side by side, where the system can."""
+        if syncs is not None and turn.is_for_several:
+            for news in self._files.sync_all(turn.take_written(), syncs, TURN_SECONDS):
+                if news is None:
+                    self._let_go(turn)
+                else:
+                    self._keep_served(turn, news)
+        while (lane := turn.next_to_sync()) is not None:
+            self._keep_served(turn, self._files.sync(lane))
+
+    def _keep_served(self, turn: Turn, served: Served) -> None:
+        if turn.keep(served) >= TURN_SECONDS:
+            self._let_go(turn)
 
     def _let_go(self, turn: Turn) -> None:
         """Tell of what is durable of a turn, and leave its lanes; the keeper does, where the turn's thread is held."""
@@ -260,28 +262,6 @@ class Writer:
         """With the lock held: wake who waits until nothing is left to do."""
         if not self._lanes and not self._telling:
             self._settled.notify_all()
-
-    def _build(self, lane: Lane, jobs: list[Job]) -> int:
-        """Turn jobs into lines that are ready; their size in bytes."""
-        size = 0
-        for position, job in enumerate(jobs):
-            make = job.make
-            if make is None:  # given up meanwhile
-                continue
-            try:
-                job.line = make()
-            except Exception as exc:  # noqa: BLE001  a record that cannot be built costs only itself
-                self._lose(job, exc)
-                continue
-            lane.ready.append(job)
-            size += len(job.line)
-            if position % LINES_IN_A_ROW == LINES_IN_A_ROW - 1:
-                time.sleep(0)
-            if size >= GROUP_BYTES:
-                with self._lock:
-                    lane.put_back(jobs[position + 1 :])
-                break
-        return size
 
     def _stand_in(self) -> bool:
         """One more thread, for one that is going to wait in the system's queue for a lock."""
@@ -344,6 +324,18 @@ class Writer:
         while self._accepted and (self._accepted[0].settled or self._accepted[0].accepted_at + self.timeout <= now):
             late.append(self._accepted.popleft())
         return late
+
+
+@contextlib.contextmanager
+def _for_a_while(baton: threading.Lock) -> Iterator[None]:
+    """With the baton, or without it after a while: threads that build at once fight for the interpreter, but none may
+    hold the others."""
+    has_it = baton.acquire(timeout=BATON_SECONDS)
+    try:
+        yield
+    finally:
+        if has_it:
+            baton.release()
 
 
 def _tell(job: Job, error: BaseException | None) -> None:

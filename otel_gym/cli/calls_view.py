@@ -132,7 +132,7 @@ def print_calls_json(directory: Path, tally: Tally) -> int:
                 yield {"call_index": line.index, "line": line.number, "unreadable": call.reason}
 
     print_json(
-        {"directory": str(directory), "rollout_id": tally.rollout_id, "file": tally.path.name},
+        {"directory": str(directory), "rollout_id": tally.rollout_id, "file": tally.file},
         "calls",
         items(),
         lambda: {"metrics": tally.metrics.totals(), "errors": tally.errors, "gaps": tally.gaps()},

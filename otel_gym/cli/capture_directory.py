@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import re
 import stat
 from collections import Counter
@@ -15,7 +16,7 @@ from typing import Any
 from otel_gym import collecting
 from otel_gym.cli.terminal import harmless
 from otel_gym_jsonl.errors import DamagedRecordError
-from otel_gym_jsonl.files import CAPTURE_SUFFIX, MARKER_SUFFIX, capture_path, is_readable_id, marker_path
+from otel_gym_jsonl.files import CAPTURE_SUFFIX, capture_path, captured_id, is_marked, marked_id
 from otel_gym_jsonl.metrics import ModelCallMetrics
 from otel_gym_jsonl.model_calls import ModelCallRecord, iter_model_calls
 from otel_gym_jsonl.reader import Line
@@ -71,15 +72,24 @@ def existing_directory(argument: str) -> Path:
     raise NoDirectoryError(f"there is no directory {argument!r}")
 
 
+def directory_to_list(argument: str) -> Path:
+    """The directory that a command was given which looks at all that is in it.
+
+    Raises:
+        NoDirectoryError: as `existing_directory`, or it cannot be listed.
+    """
+    path = existing_directory(argument)
+    try:
+        os.scandir(path).close()
+    except OSError as exc:
+        raise NoDirectoryError(f"the directory {argument!r} cannot be listed: {exc.strerror or exc}") from None
+    return path
+
+
 def rollout_ids(directory: Path) -> list[str]:
     """The rollouts that have a capture file or a marker, `3-2` before `3-10`."""
-    found = set()
-    for path in directory.iterdir():
-        for suffix in (CAPTURE_SUFFIX, MARKER_SUFFIX):
-            rollout_id = path.name.removesuffix(suffix)
-            if rollout_id != path.name and is_readable_id(rollout_id):
-                found.add(rollout_id)
-    return sorted(found, key=natural)
+    found = (captured_id(path.name) or marked_id(path.name) for path in directory.iterdir())
+    return sorted({rollout_id for rollout_id in found if rollout_id is not None}, key=natural)
 
 
 def unattributed_calls(directory: Path) -> dict[str, int]:
@@ -132,7 +142,17 @@ class Tally:
     @classmethod
     def of(cls, directory: Path, rollout_id: str) -> Tally:
         """An empty tally of a rollout."""
-        return cls(rollout_id, capture_path(directory, rollout_id), marker_path(directory, rollout_id).exists())
+        return cls(rollout_id, capture_path(directory, rollout_id), is_marked(directory, rollout_id))
+
+    @property
+    def file(self) -> str | None:
+        """The name of the capture file; None when there is none."""
+        return self.path.name if os.path.lexists(self.path) else None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether anything is known of the rollout."""
+        return self.marker or self.file is not None
 
     def calls(self) -> Iterator[tuple[Line, ModelCallRecord | DamagedRecordError]]:
         """Go over the file once, counting; a file that cannot be read ends it and is kept as `failure`."""

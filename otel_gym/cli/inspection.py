@@ -1,42 +1,26 @@
-"""One pass over everything that lies in a capture directory, looking for what is wrong with it."""
+"""What is wrong in a capture directory: one pass over everything, and a second one where calls may stand twice."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from otel_gym.cli import findings as found
 from otel_gym.cli.capture_directory import calls_of, natural, unattributed_calls, unattributed_words
 from otel_gym.cli.findings import Finding
+from otel_gym.cli.repeated_calls import MAX_SUSPECTS, Place, RepeatedCalls
 from otel_gym.cli.terminal import plural
 from otel_gym.collecting import COLLECT_LOCK_FILE
-from otel_gym_jsonl.files import CAPTURE_SUFFIX, MARKER_SUFFIX, is_readable_id
+from otel_gym_jsonl.files import CAPTURE_SUFFIX, captured_id, marked_id
 from otel_gym_jsonl.model_calls import ModelCallRecord
 from otel_gym_jsonl.reader import LineTooLongError
 
 _OWN_FILES = {".otel-gym-run-id", COLLECT_LOCK_FILE}
 _CALL_ID = re.compile(r"[0-9a-f]{32}")
-
-
-class RecentIds:
-    """The ids seen of late: at least the last `span`, at most twice as many; 16 bytes each and their set's share."""
-
-    def __init__(self, span: int = 131_072) -> None:
-        self._span = span
-        self._young: set[bytes] = set()
-        self._old: set[bytes] = set()
-
-    def add(self, call_id: bytes) -> bool:
-        """Take an id in; True if it had been there."""
-        if call_id in self._young or call_id in self._old:
-            return True
-        self._young.add(call_id)
-        if len(self._young) >= self._span:
-            self._young, self._old = set(), self._young
-        return False
 
 
 class Inspection:
@@ -53,10 +37,10 @@ class Inspection:
         self.rollouts = self.calls = self.bytes = 0
         self.problems = self.notes = 0
         self.seen: dict[str, None] = {}
-        self._first_calls: dict[bytes, str] = {}
+        self._repeated = RepeatedCalls()
 
     def findings(self) -> Iterator[Finding]:
-        """Every finding, file by file."""
+        """Every finding, file by file; those of repeated calls come last."""
         for finding in self._all():
             self.seen.setdefault(finding.code)
             if finding.severity == "problem":
@@ -69,28 +53,27 @@ class Inspection:
         names = sorted((path.name for path in self.directory.iterdir()), key=_by_rollout)
         there = set(names)
         for name in names:
-            capture_id, marker_id = name.removesuffix(CAPTURE_SUFFIX), name.removesuffix(MARKER_SUFFIX)
-            if capture_id != name and is_readable_id(capture_id):
-                self.rollouts += 1
+            marker_id = marked_id(name)
+            if captured_id(name) is not None:
                 yield from self._capture_file(name)
-            elif marker_id != name and is_readable_id(marker_id):
-                has_file = marker_id + CAPTURE_SUFFIX in there
-                self.rollouts += not has_file
-                yield from self._marker(name, has_file)
+            elif marker_id is not None:
+                yield from self._marker(name, marker_id + CAPTURE_SUFFIX in there)
             elif name not in _OWN_FILES:
                 yield Finding(name, found.FOREIGN_FILE, detail=_kind(self.directory / name))
             elif name == COLLECT_LOCK_FILE:
                 yield Finding(name, found.COLLECTING)
                 if lost := unattributed_calls(self.directory):
                     yield Finding(name, found.UNATTRIBUTED, detail=unattributed_words(lost))
+        yield from self._repeated_calls(names)
 
     def _marker(self, name: str, has_file: bool) -> Iterator[Finding]:
         path = self.directory / name
-        yield Finding(name, found.INCOMPLETE, detail="" if has_file else "and there is no capture file at all")
         try:
-            status = path.stat()
-        except OSError:
+            status = path.lstat()
+        except FileNotFoundError:  # cleared meanwhile
             return
+        self.rollouts += not has_file
+        yield Finding(name, found.INCOMPLETE, detail="" if has_file else "and there is no capture file at all")
         if status.st_size or not stat.S_ISREG(status.st_mode):
             yield Finding(name, found.ODD_MARKER, detail=_kind(path))
 
@@ -99,8 +82,11 @@ class Inspection:
         try:
             status = path.stat()
         except OSError as exc:
-            yield Finding(name, found.UNREADABLE_FILE, detail=exc.strerror or str(exc))
+            if os.path.lexists(path):  # else the rollout was cleared meanwhile
+                self.rollouts += 1
+                yield Finding(name, found.UNREADABLE_FILE, detail=exc.strerror or str(exc))
             return
+        self.rollouts += 1
         if stat.S_ISREG(status.st_mode):
             if status.st_mode & stat.S_IWOTH:
                 yield Finding(name, found.OPEN_PERMISSIONS, detail=stat.filemode(status.st_mode))
@@ -108,18 +94,22 @@ class Inspection:
                 yield Finding(name, found.READ_ONLY, detail=stat.filemode(status.st_mode))
             self.bytes += status.st_size
         try:
-            yield from self._lines(name, path)
+            yield from self._lines(name, path, status.st_size)
         except OSError as exc:
             yield Finding(name, found.UNREADABLE_FILE, detail=exc.strerror or str(exc))
 
-    def _lines(self, name: str, path: Path) -> Iterator[Finding]:
-        ids = RecentIds()
+    def _lines(self, name: str, path: Path, size: int) -> Iterator[Finding]:
         lines = 0
         for line, call in calls_of(path):
             lines += 1
             if isinstance(call, ModelCallRecord):
                 self.calls += 1
-                yield from self._call_id(name, line.number, call, ids)
+                call_id = _packed(call)
+                if call_id is not None:
+                    self._repeated.pass_by(call_id)
+                else:
+                    shown = f"it is {call.model_call_id[:80]!r}" if call.model_call_id else ""
+                    yield Finding(name, found.NO_CALL_ID, line.number, shown)
                 if not line.ended:
                     yield Finding(name, found.NO_NEWLINE, line.number)
             elif isinstance(line.error, LineTooLongError):
@@ -127,31 +117,44 @@ class Inspection:
             elif line.record is not None:
                 yield Finding(name, found.NO_CALL, line.number, call.reason)
             else:
-                code = found.DAMAGED_LINE if line.ended else found.TORN_LINE
+                code = found.TORN_LINE if line.torn else found.DAMAGED_LINE
                 yield Finding(name, code, line.number, f"{call.reason} ({plural(line.size, 'byte')})")
         if not lines:
-            yield Finding(
-                name, found.EMPTY_FILE, detail="the file is empty" if not path.stat().st_size else "blank lines only"
-            )
+            yield Finding(name, found.EMPTY_FILE, detail="blank lines only" if size else "the file is empty")
 
-    def _call_id(self, name: str, number: int, call: ModelCallRecord, ids: RecentIds) -> Iterator[Finding]:
-        call_id = call.model_call_id or ""
-        if not _CALL_ID.fullmatch(call_id):
-            yield Finding(name, found.NO_CALL_ID, number, f"it is {call_id[:80]!r}" if call_id else "")
-            return
-        packed = bytes.fromhex(call_id)
-        if ids.add(packed):
-            yield Finding(name, found.REPEATED_CALL, number, call_id)
-        elif call.call_index == 0:
-            other = self._first_calls.setdefault(packed, name)
-            if other != name:
-                yield Finding(name, found.COPIED_FILE, number, f"it begins with the same call as {other}")
+    def _repeated_calls(self, names: Iterable[str]) -> Iterator[Finding]:
+        """Read the files again, where a call may stand in two places."""
+        if self._repeated.suspects:
+            for repeat in self._repeated.repeats(self._places(names)):
+                file, line, first = repeat.place.file, repeat.place.line, repeat.first
+                if repeat.begins_copy:
+                    yield Finding(file, found.COPIED_FILE, line, f"it begins with the same call as {first.file}")
+                else:
+                    where = f"line {first.line}" if first.file == file else f"{first.file}:{first.line}"
+                    yield Finding(file, found.REPEATED_CALL, line, f"{repeat.call_id.hex()}, as in {where}")
+        if self._repeated.too_many:
+            yield Finding(".", found.UNCHECKED_IDS, detail=f"more than {MAX_SUSPECTS:,}")
+
+    def _places(self, names: Iterable[str]) -> Iterator[tuple[bytes, Place]]:
+        for name in names:
+            if captured_id(name) is None:
+                continue
+            with contextlib.suppress(OSError):  # it was said the first time
+                for line, call in calls_of(self.directory / name):
+                    if isinstance(call, ModelCallRecord) and (call_id := _packed(call)) is not None:
+                        yield call_id, Place(name, line.number, call.call_index == 0)
+
+
+def _packed(call: ModelCallRecord) -> bytes | None:
+    """The id of a call in 16 bytes; None where it has none that this capture would make."""
+    call_id = call.model_call_id or ""
+    return bytes.fromhex(call_id) if _CALL_ID.fullmatch(call_id) else None
 
 
 def _by_rollout(name: str) -> tuple[list[tuple[int, int, str]], bool, str]:
     """A sort key: rollout by rollout, the capture file before its marker."""
-    rollout_id = name.removesuffix(CAPTURE_SUFFIX).removesuffix(MARKER_SUFFIX)
-    return natural(rollout_id), name.endswith(MARKER_SUFFIX), name
+    marker_id = marked_id(name)
+    return natural(marker_id or captured_id(name) or name), marker_id is not None, name
 
 
 def _kind(path: Path) -> str:

@@ -109,7 +109,7 @@ def print_rollouts_json(directory: Path) -> int:
         for tally in _tallies(directory):
             yield {
                 "rollout_id": tally.rollout_id,
-                "file": tally.path.name if tally.path.exists() else None,
+                "file": tally.file,
                 "metrics": tally.metrics.totals(),
                 "errors": tally.errors,
                 "gaps": totals.add(tally),

@@ -22,12 +22,12 @@ from otel_gym.cli.calls_view import print_calls, print_calls_json
 from otel_gym.cli.capture_directory import (
     NoDirectoryError,
     Tally,
-    existing_directory,
+    directory_to_list,
     rollout_ids,
 )
 from otel_gym.cli.rollouts_view import print_rollouts, print_rollouts_json
 from otel_gym.cli.terminal import Output, harmless
-from otel_gym_jsonl.files import CAPTURE_SUFFIX, is_readable_id
+from otel_gym_jsonl.files import captured_id, is_readable_id, marked_id
 
 if TYPE_CHECKING:
     from otel_gym.cli import Subparsers
@@ -49,18 +49,18 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do it, and return the exit code."""
     try:
-        directory = existing_directory(args.directory)
+        directory = directory_to_list(args.directory)
     except NoDirectoryError as exc:
         return _misused(str(exc))
     if args.rollout_id is None:
         return print_rollouts_json(directory) if args.json else print_rollouts(directory, Output())
-    rollout_id = args.rollout_id.removesuffix(CAPTURE_SUFFIX)
-    if not is_readable_id(rollout_id):
-        return _misused(f"{rollout_id!r} is no rollout id: those have letters, digits, '.', '_' and '-' only")
-    tally = Tally.of(directory, rollout_id)
-    if not tally.path.exists() and not tally.marker:
-        return _not_found(directory, rollout_id)
-    return print_calls_json(directory, tally) if args.json else print_calls(tally, Output())
+    named = args.rollout_id
+    if not is_readable_id(named):
+        return _misused(f"{named!r} is no rollout id: those have letters, digits, '.', '_' and '-' only")
+    for rollout_id in (named, captured_id(named), marked_id(named)):  # the name of a file does for the id
+        if rollout_id is not None and (tally := Tally.of(directory, rollout_id)).is_there:
+            return print_calls_json(directory, tally) if args.json else print_calls(tally, Output())
+    return _not_found(directory, named)
 
 
 def _misused(message: str) -> int:

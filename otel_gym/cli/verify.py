@@ -1,14 +1,15 @@
 """`otel-gym verify`: whether a capture directory is whole, and what to do where it is not.
 
-Each finding is one line, `file:line: what`, in the order of the files; what the findings mean stands once below them.
+Each finding is one line, `file:line: what`, in the order of the files, calls that stand twice at the end; what the
+findings mean stands once below them.
 A finding is a *problem* (something is missing or damaged: exit code 1) or a *note* (worth a look, nothing is lost).
 With `--json` one JSON object:
 
     {"directory", "findings": [{"file", "line", "code", "severity", "detail"}],
      "rollouts", "calls", "bytes", "problems", "notes", "complete", "meaning": {code: text}}
 
-Memory is bounded whatever the size of the files: one line at a time, and for repeated call ids the last 131,072 to
-262,144 ids of a file (`RecentIds`), so that a call written twice is found unless more calls than that lie between.
+Memory is bounded whatever the size of the files: one line at a time, and for repeated calls, over all files, a filter
+of 32 MiB and 131,072 ids that it suspects (`repeated_calls`). Where it suspects any, the files are read a second time.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from otel_gym.cli import FAILED, MISUSED
-from otel_gym.cli.capture_directory import NoDirectoryError, existing_directory
+from otel_gym.cli.capture_directory import NoDirectoryError, directory_to_list
 from otel_gym.cli.findings import MEANING, Finding
 from otel_gym.cli.inspection import Inspection
 from otel_gym.cli.json_output import print_json
@@ -47,7 +48,7 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do it, and return the exit code."""
     try:
-        directory = existing_directory(args.directory)
+        directory = directory_to_list(args.directory)
     except NoDirectoryError as exc:
         print(f"otel-gym verify: {exc}", file=sys.stderr)
         return MISUSED

@@ -29,7 +29,7 @@ from otel_gym.rollouts.observations import OBSERVATIONS_KEY, AgentObservations
 from otel_gym.rollouts.perf import PERF_KEY, perf_of
 from otel_gym.rollouts.projection import Checked, project
 from otel_gym.rollouts.trajectory import TRAJECTORY_KEY
-from otel_gym_jsonl.files import capture_path, marker_path
+from otel_gym_jsonl.files import capture_path, is_marked
 from otel_gym_jsonl.metrics import ModelCallMetrics
 from otel_gym_jsonl.model_calls import ModelCallRecord, iter_model_calls
 
@@ -182,7 +182,7 @@ def read_capture(rollout_id: str, directories: Iterable[Path]) -> Capture:
     incomplete = unreadable = False
     for directory in directories:
         path = capture_path(directory, rollout_id)
-        incomplete = incomplete or marker_path(directory, rollout_id).exists()
+        incomplete = incomplete or is_marked(directory, rollout_id)
         try:
             for call in _calls(path):
                 if isinstance(call, ModelCallRecord):

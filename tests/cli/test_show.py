@@ -209,6 +209,7 @@ def test_many_calls_with_the_same_trouble_are_named_once(tmp_path: Path, capsys:
         (["nowhere"], 2, "there is no directory '{}/nowhere'"),
         (["0-2.capture.jsonl"], 2, "is a file: give the directory that holds"),
         ([".", "a/b"], 2, "'a/b' is no rollout id"),
+        ([".", "x" * 300], 1, "no rollout 'xxx"),
         ([".", "0-3"], 1, "no rollout '0-3' in {}; near it are 0-2"),
     ],
 )
@@ -225,8 +226,48 @@ def test_a_directory_without_captures_is_no_error(tmp_path: Path, capsys: pytest
     assert (0, []) == (lambda shown: (shown[0], shown[1]["rollouts"]))(show_json(capsys, tmp_path))
 
 
-def test_the_name_of_the_file_does_for_the_id(captures: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert show(capsys, captures, "0-10") == show(capsys, captures, "0-10.capture.jsonl")
+@pytest.mark.parametrize("name", ["1-0.capture.jsonl", "1-0.capture.incomplete"])
+def test_the_name_of_either_file_does_for_the_id(captures: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    assert show(capsys, captures, "1-0") == show(capsys, captures, name)
+
+
+def test_an_id_that_looks_like_a_file_of_another_rollout_is_that_id(
+    captures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capture(captures, "0-2.capture.jsonl", record())
+    _, shown = show_json(capsys, captures, "0-2.capture.jsonl")
+    assert "0-2.capture.jsonl" == shown["rollout_id"]
+
+
+def test_the_longest_ids_are_shown_with_their_markers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    longest, alone = "r" * 241, "q" * 237
+    capture(tmp_path, longest, record())
+    for rollout_id in (longest, alone):
+        (tmp_path / f"{rollout_id}.capture.lost").touch()
+    (tmp_path / "short.capture.lost").touch()
+    code, shown = show_json(capsys, tmp_path)
+    assert (1, [alone, longest], [None, f"{longest}.capture.jsonl"]) == (
+        code,
+        [rollout["rollout_id"] for rollout in shown["rollouts"]],
+        [rollout["file"] for rollout in shown["rollouts"]],
+    )
+    assert {"model_call_capture_no_records": 1, "model_call_capture_incomplete": 2} == shown["totals"]["gaps"]
+    code, shown = show_json(capsys, tmp_path, longest)
+    assert (1, [{"code": "model_call_capture_incomplete"}]) == (code, shown["gaps"])
+
+
+def test_a_link_that_leads_nowhere_is_a_file_that_cannot_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.capture.jsonl").symlink_to("a.capture.jsonl")
+    (tmp_path / "b.capture.incomplete").symlink_to("b.capture.incomplete")
+    unreadable = {"code": "model_call_capture_unreadable", "detail": "Too many levels of symbolic links"}
+    lost = [{"code": "model_call_capture_no_records"}, {"code": "model_call_capture_incomplete"}]
+    for rollout_id, file, gaps in (("a", "a.capture.jsonl", [unreadable]), ("b", None, lost)):
+        code, shown = show_json(capsys, tmp_path, rollout_id)
+        assert (1, file, gaps) == (code, shown["file"], shown["gaps"])
+    _, shown = show_json(capsys, tmp_path)
+    assert ["a.capture.jsonl", None] == [rollout["file"] for rollout in shown["rollouts"]]
 
 
 def test_a_marker_alone_is_a_rollout_whose_calls_are_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from otel_gym.cli import capture_directory, main
 from otel_gym.cli.findings import MEANING
-from otel_gym.cli.inspection import RecentIds
+from otel_gym.cli.inspection import Inspection
 from tests.peak_memory import PEAK_KB
 from tests.sample_records import capture, line, record
 
@@ -41,17 +42,16 @@ def test_the_real_command_names_each_damage_and_what_to_do(tmp_path: Path) -> No
     assert (
         [
             "0-0.capture.jsonl:3: damaged_line",
-            f"0-0.capture.jsonl:5: repeated_call: {twice['model_call_id']}",
             "0-0.capture.jsonl:6: torn_line: cut off in mid-write",
             "0-0.capture.incomplete: incomplete",
             "notes.txt: foreign_file: 2 bytes",
+            f"0-0.capture.jsonl:5: repeated_call: {twice['model_call_id']}, as in line 4",
             "",
         ]
         == [
             lines[0].rpartition(": ")[0],  # the rest are the decoder's words
-            lines[1],
-            lines[2].rpartition(": ")[0],
-            *lines[3:6],
+            lines[1].rpartition(": ")[0],
+            *lines[2:6],
         ]
     )
     assert "repeated_call: two lines have the same model_call_id, so sums count that call" in lines
@@ -76,6 +76,8 @@ def test_a_whole_directory_is_complete(tmp_path: Path, capsys: pytest.CaptureFix
         ([b"\xef\xbb\xbf{}\n"], 1, "damaged_line", "problem"),
         ([record(), b"\0\0\0\0"], 2, "torn_line", "problem"),
         ([record(), b'{"a'], 2, "torn_line", "problem"),
+        ([record(), line(record())[:100] + b"\n", record()], 2, "torn_line", "problem"),
+        ([record(), line(record())[100:], record()], 2, "damaged_line", "problem"),
         ([record(), line(record())[:-1]], 2, "no_newline", "note"),
         ([record(status_code="abc")], 1, "no_call_in_line", "problem"),
         ([record(model_call_id="7")], 1, "no_call_id", "note"),
@@ -127,6 +129,92 @@ def test_what_is_wrong_with_files(tmp_path: Path, capsys: pytest.CaptureFixture[
         key=str,
     ) == sorted(found(shown), key=str)
     assert (1, 8, 5, 6) == (code, shown["rollouts"], shown["problems"], shown["notes"])
+
+
+def test_odd_and_long_markers_are_markers_all_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capture(tmp_path, "r" * 241, record())
+    long = ["q" * 237 + ".capture.lost", "r" * 241 + ".capture.lost"]
+    for name in (*long, "short.capture.lost"):
+        (tmp_path / name).touch()
+    (tmp_path / "0-0.capture.incomplete").mkdir()
+    (tmp_path / "0-1.capture.incomplete").symlink_to("nowhere")
+    _, shown = verify(capsys, tmp_path)
+    assert [
+        ("0-0.capture.incomplete", "incomplete", "and there is no capture file at all"),
+        ("0-0.capture.incomplete", "odd_marker", "a directory"),
+        ("0-1.capture.incomplete", "incomplete", "and there is no capture file at all"),
+        ("0-1.capture.incomplete", "odd_marker", "a symbolic link"),
+        (long[0], "incomplete", "and there is no capture file at all"),
+        (long[1], "incomplete", ""),
+        ("short.capture.lost", "foreign_file", "0 bytes"),
+    ] == [(item["file"], item["code"], item["detail"]) for item in shown["findings"]]
+    assert 4 == shown["rollouts"]
+
+
+def test_a_rollout_that_is_cleared_meanwhile_is_none(tmp_path: Path) -> None:
+    for rollout_id in ("0-0", "0-1", "0-2"):
+        capture(tmp_path, rollout_id, b"{broken\n")
+        (tmp_path / f"{rollout_id}.capture.incomplete").touch()
+    inspection = Inspection(tmp_path)
+    findings = inspection.findings()
+    assert "0-0.capture.jsonl" == next(findings).file
+    for path in tmp_path.glob("0-1.*"):
+        path.unlink()
+    rest = [finding.file for finding in findings]
+    assert ["0-0.capture.incomplete", "0-2.capture.jsonl", "0-2.capture.incomplete"] == rest
+    assert 2 == inspection.rollouts
+
+
+def test_a_file_is_judged_by_what_was_read_of_it_whatever_becomes_of_it_meanwhile(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = capture(tmp_path, "0-0"), capture(tmp_path, "0-1")
+
+    def calls_of(path: Path) -> Iterator[Any]:
+        yield from capture_directory.calls_of(path)
+        first.write_bytes(line(record()))
+        second.unlink(missing_ok=True)
+
+    monkeypatch.setattr("otel_gym.cli.inspection.calls_of", calls_of)
+    _, shown = verify(capsys, tmp_path)
+    assert [("0-0.capture.jsonl", "the file is empty")] == [
+        (item["file"], item["detail"]) for item in shown["findings"]
+    ]
+    assert 1 == shown["rollouts"]
+
+
+def test_a_directory_that_may_not_be_listed_is_wrong_usage(tmp_path: Path) -> None:
+    """In a child without root's rights, since root may list anything."""
+    sealed = tmp_path / "sealed"
+    sealed.mkdir()
+    for parent in (*tmp_path.parents, tmp_path):
+        if parent.stat().st_uid == os.getuid() and "pytest-" in str(parent):
+            parent.chmod(0o755)
+    sealed.chmod(0o311)
+    for command in ("verify", "show"):
+        result = subprocess.run(
+            [sys.executable, "-c", WITHOUT_RIGHTS, command, str(sealed), "--json"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (2, "", f"otel-gym {command}: the directory '{sealed}' cannot be listed: Permission denied\n") == (
+            result.returncode,
+            result.stdout,
+            result.stderr,
+        )
+
+
+WITHOUT_RIGHTS = """
+import os, sys
+from otel_gym.cli import main, make_parser
+make_parser()  # loads what the child may not read any more
+if os.getuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+sys.exit(main(sys.argv[1:]))
+"""
 
 
 def test_notes_alone_leave_a_directory_complete(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -186,10 +274,39 @@ def test_a_directory_that_is_not_there_is_wrong_usage(tmp_path: Path, capsys: py
     assert capsys.readouterr().err == f"otel-gym verify: there is no directory '{tmp_path}/x'\n"
 
 
-def test_recent_ids_forget_only_what_lies_far_back() -> None:
-    ids = RecentIds(span=10)
-    assert [False] * 25 == [ids.add(bytes([number])) for number in range(25)]
-    assert (True, True, False) == (ids.add(bytes([24])), ids.add(bytes([15])), ids.add(bytes([3])))
+def test_a_call_that_stands_in_two_files_is_found_in_both(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second, other = record(), record(), record()
+    capture(tmp_path, "0-0", first, other, second)
+    capture(tmp_path, "0-1", record(), second, second)
+    code, shown = verify(capsys, tmp_path)
+    place = f"{second['model_call_id']}, as in 0-0.capture.jsonl:3"
+    assert (1, [("0-1.capture.jsonl", line, "repeated_call", place) for line in (2, 3)]) == (
+        code,
+        [(item["file"], item["line"], item["code"], item["detail"]) for item in shown["findings"]],
+    )
+
+
+def test_of_a_copied_file_only_its_beginning_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copied = capture(tmp_path, "0-0", record(), record(), record()).read_bytes()
+    twice = record()
+    for rollout_id in ("0-1", "0-2"):
+        capture(tmp_path, rollout_id, copied, twice)
+    _, shown = verify(capsys, tmp_path)
+    assert [
+        ("0-1.capture.jsonl", 1, "copied_file", "problem"),
+        ("0-2.capture.jsonl", 1, "copied_file", "problem"),
+        ("0-2.capture.jsonl", 4, "repeated_call", "problem"),
+    ] == found(shown)
+
+
+def test_more_repeated_calls_than_can_be_remembered_are_said_to_be_unchecked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("otel_gym.cli.repeated_calls.MAX_SUSPECTS", 1)
+    one, two = record(), record()
+    capture(tmp_path, "0-0", one, two, one, two)
+    _, shown = verify(capsys, tmp_path)
+    assert [("0-0.capture.jsonl", 3, "repeated_call", "problem"), (".", None, "unchecked_ids", "note")] == found(shown)
 
 
 def peak_memory(*arguments: object) -> tuple[int, int]:

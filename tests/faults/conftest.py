@@ -40,6 +40,12 @@ def open_directory() -> Iterator[Path]:
         captures.chmod(0o777)
 
 
+@pytest.fixture
+def home() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/tmp") as made:  # the path of a socket has to be short
+        yield Path(made)
+
+
 Start = Callable[..., Process]
 
 

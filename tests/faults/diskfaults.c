@@ -5,18 +5,20 @@
  *
  *     operation name action argument skip count
  *
- * operation  open, write, fsync, ftruncate, flock or close
+ * operation  open, write, fsync, ftruncate, flock, close or io_submit
  * name       a part of the path below the directory, "." for the directory itself, "*" for all
  * action     fail (argument: errno) | short (write at most so many bytes) | hang (so many milliseconds, then go on)
  * skip       how many matching calls go well first
  * count      how many are hit after that, -1 for all
  *
- * The first rule that matches decides. Counts start over when the text of the rules changes.
+ * The first rule that matches decides. Counts start over when the text of the rules changes. A rule for fsync holds for
+ * what is synced by io_submit as well, where each file is synced by a thread of its own then.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/aio_abi.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -37,8 +39,22 @@ static char seen[MAX_TEXT];
 static long calls[MAX_RULES];
 
 
+struct sync {
+    aio_context_t context;
+    struct io_event event;
+    int fd;
+    struct sync *next;
+};
+
+static pthread_mutex_t ended_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t ended_more = PTHREAD_COND_INITIALIZER;
+static struct sync *ended;
+
 static void start_over(void) {
     pthread_mutex_init(&lock, NULL); /* a thread that is not here may have held it */
+    pthread_mutex_init(&ended_lock, NULL);
+    pthread_cond_init(&ended_more, NULL);
+    ended = NULL;
 }
 
 __attribute__((constructor)) static void prepare(void) {
@@ -180,4 +196,82 @@ int open64(const char *path, int flags, ...) {
     va_end(arguments);
     REFUSE(judge("open", below(path)));
     return NEXT(open64)(path, flags, mode);
+}
+
+/* ---- fsync by io_submit: in a directory with faults, each file by a thread, so that one may fail or hang alone */
+
+static void *sync_one(void *argument) {
+    struct sync *one = argument;
+    one->event.res = fsync(one->fd) == 0 ? 0 : -errno;
+    pthread_mutex_lock(&ended_lock);
+    one->next = ended;
+    ended = one;
+    pthread_cond_broadcast(&ended_more);
+    pthread_mutex_unlock(&ended_lock);
+    return NULL;
+}
+
+static long submit(aio_context_t context, long count, struct iocb **requests) {
+    char buffer[PATH_MAX];
+    long n;
+    for (n = 0; n < count; n++) {
+        const char *name = of_descriptor(requests[n]->aio_fildes, buffer);
+        struct verdict verdict = judge("io_submit", name);
+        struct sync *one;
+        pthread_t thread;
+        if (verdict.fails) {
+            errno = verdict.fails;
+            return n > 0 ? n : -1;
+        }
+        one = calloc(1, sizeof *one);
+        one->context = context;
+        one->fd = requests[n]->aio_fildes;
+        one->event.data = requests[n]->aio_data;
+        pthread_create(&thread, NULL, sync_one, one);
+        pthread_detach(thread);
+    }
+    return n;
+}
+
+static long get_events(aio_context_t context, long at_least, long at_most, struct io_event *events, struct timespec *wait) {
+    struct timespec until;
+    long count = 0;
+    int late = 0;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += wait->tv_sec + (until.tv_nsec + wait->tv_nsec) / 1000000000;
+    until.tv_nsec = (until.tv_nsec + wait->tv_nsec) % 1000000000;
+    pthread_mutex_lock(&ended_lock);
+    for (;;) {
+        struct sync **link = &ended;
+        while (*link != NULL && count < at_most) {
+            struct sync *one = *link;
+            if (one->context != context) {
+                link = &one->next;
+                continue;
+            }
+            events[count++] = one->event;
+            *link = one->next;
+            free(one);
+        }
+        if (count >= at_least || late) break;
+        late = pthread_cond_timedwait(&ended_more, &ended_lock, &until) == ETIMEDOUT;
+    }
+    pthread_mutex_unlock(&ended_lock);
+    return count;
+}
+
+long syscall(long number, ...) {
+    long (*next)(long, ...) = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
+    va_list arguments;
+    long a[6];
+    int n;
+    va_start(arguments, number);
+    for (n = 0; n < 6; n++) a[n] = va_arg(arguments, long); /* as the C library does: registers, used or not */
+    va_end(arguments);
+    if (getenv("DISKFAULTS_DIR") != NULL) {
+        if (number == SYS_io_submit) return submit((aio_context_t)a[0], a[1], (struct iocb **)a[2]);
+        if (number == SYS_io_getevents)
+            return get_events((aio_context_t)a[0], a[1], a[2], (struct io_event *)a[3], (struct timespec *)a[4]);
+    }
+    return next(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }

@@ -49,3 +49,15 @@ async def model(scope: Scope, receive: Receive, send: Send) -> None:
 def captured() -> App:
     """The application of a server that is set by its environment."""
     return CaptureMiddleware(model)
+
+
+async def http_only(scope: Scope, receive: Receive, send: Send) -> None:
+    """The same, of one who has never heard of lifespans."""
+    if scope["type"] != "http":
+        raise NotImplementedError(scope["type"])
+    await model(scope, receive, send)
+
+
+def captured_http_only() -> App:
+    """Likewise."""
+    return CaptureMiddleware(http_only)

@@ -5,96 +5,20 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import os
 import signal
-import socket
-import subprocess
-import sys
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from otel_gym_jsonl import CaptureStore
 from tests.faults import model
-from tests.faults.processes import PATIENCE_S, ROOT, eventually
+from tests.faults.processes import eventually
+from tests.faults.server import Connection, Server, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.servers]
 
 CLIENTS = 6
-
-
-class Connection(http.client.HTTPConnection):
-    """HTTP over the server's own socket file, so that no port is needed."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__("model.test", timeout=PATIENCE_S)
-        self._path = str(path)
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(PATIENCE_S)
-        self.sock.connect(self._path)
-
-
-class Server:
-    """uvicorn with the tests' model, its capture switched on by environment."""
-
-    def __init__(self, home: Path, *options: str, **environment: str) -> None:
-        self.socket = home / "s"
-        self.directory = home / "captures"
-        self.store = CaptureStore(self.directory)
-        self.log = home / "log"
-        self._options = options
-        self._environment = environment
-        self.start()
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "uvicorn", "--factory", "tests.faults.model:captured", "--no-access-log"]
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*command, "--uds", str(self.socket), *self._options],
-                cwd=ROOT,
-                env={**os.environ, "OTEL_GYM_MODEL_CALL_CAPTURE_DIR": str(self.directory), **self._environment},
-                stdout=log,
-                stderr=log,
-            )
-        assert eventually(self._answers), self.log.read_text()
-
-    def _answers(self) -> bool:
-        with contextlib.suppress(OSError), contextlib.closing(Connection(self.socket)) as connection:
-            connection.connect()
-            return True
-        return False
-
-    def ask(self, rollout: str, body: bytes) -> bytes:
-        """The whole answer to one call."""
-        with contextlib.closing(Connection(self.socket)) as connection:
-            connection.request("POST", f"/ng-rollout/{rollout}/v1/chat/completions", body)
-            return connection.getresponse().read()
-
-    def end(self, number: signal.Signals) -> int:
-        self.process.send_signal(number)
-        return self.process.wait(PATIENCE_S)
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir="/tmp") as made:  # the path of a socket has to be short
-        yield Path(made)
-
-
-@contextlib.contextmanager
-def running(home: Path, *options: str, **environment: str) -> Iterator[Server]:
-    server = Server(home, *options, **environment)
-    try:
-        yield server
-    finally:
-        if server.process.poll() is None:
-            server.end(signal.SIGKILL)
 
 
 class Load:

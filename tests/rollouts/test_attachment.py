@@ -41,6 +41,16 @@ def test_calls_of_every_directory_are_attached(tmp_path: Path) -> None:
     assert (2, ["model_call_capture_incomplete"]) == (found["metrics"]["num_calls"], codes(found))
 
 
+def test_the_longest_id_is_incomplete_by_a_marker_of_another_name(tmp_path: Path) -> None:
+    longest = "r" * 241
+    capture(tmp_path, longest, record())
+    row = {**ROW, "_ng_rollout_id": longest}
+    for lost in (False, True):
+        found = attach(row, {"reward": 1.0}, [tmp_path])["ng_model_call_capture"]
+        assert (1, ["model_call_capture_incomplete"] * lost) == (found["metrics"]["num_calls"], codes(found))
+        (tmp_path / f"{longest}.capture.lost").touch()
+
+
 def test_what_was_given_is_not_changed(tmp_path: Path) -> None:
     stored = record()
     capture(tmp_path, "4-0", stored)

@@ -67,8 +67,8 @@ def request(marker: str, dialect: str) -> dict[str, Any]:
     return {**body, "messages": conversation}
 
 
-def headers(marker: str) -> dict[str, str]:
-    """Keys, cookies, and headers of any name."""
+def headers(marker: str, is_valid: bool) -> dict[str, str]:
+    """Keys, cookies, and headers of any name; a trace state that is valid or not."""
     named = (
         "user-agent",
         "x-api-key",
@@ -84,7 +84,7 @@ def headers(marker: str) -> dict[str, str]:
         **dict.fromkeys(named, marker),
         f"x-{marker}": marker,
         "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-        "tracestate": f"vendor={marker}",
+        "tracestate": f"vendor={marker}" if is_valid else f"{marker} is no trace state",
         "x-stainless-retry-count": marker,
     }
 
@@ -95,7 +95,8 @@ def serve(server: CapturedServer, marker: str, choice: random.Random, calls: int
         dialect, play = choice.choice(list(PATHS)), choice.choice(PLAYS)
         query = {"play": play, marker: marker}
         body = {**request(marker, dialect), "stream": choice.random() < 0.5}
-        server.call(f"{number % 8}-0", dialect, headers=headers(marker), query=query, **body)
+        sent = headers(marker, is_valid=choice.random() < 0.5)
+        server.call(f"{number % 8}-0", dialect, headers=sent, query=query, **body)
     records = [record for rollout_id in server.store.rollout_ids() for record in server.store.read(rollout_id)]
     assert (calls, True) == (len(records), all(marker in str(record) for record in records))
     return {span_id(record) for record in records}
