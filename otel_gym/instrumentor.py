@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from otel_gym import starlette_call
 from otel_gym.middleware import CaptureMiddleware
+from otel_gym.served import CAPTURE
 from otel_gym.settings import Settings
 
 A = TypeVar("A")
@@ -13,6 +14,9 @@ A = TypeVar("A")
 
 def instrument(app: A, settings: Settings | None = None) -> A:
     """Capture the model calls of a FastAPI or Starlette application. Calling it again changes nothing.
+
+    The prefix is removed outside of the application's middleware and of a subclass's own `__call__`; what is put around
+    the application sees it: there `CaptureMiddleware` belongs outermost.
 
     Args:
         app: the application, before or after its middleware and routes are added.
@@ -25,11 +29,16 @@ def instrument(app: A, settings: Settings | None = None) -> A:
         SettingsError: capture is on and a setting cannot be used.
         TypeError: no Starlette application; any other ASGI application is wrapped: `CaptureMiddleware(app)`.
     """
-    starlette = _starlette_class(app)
-    if vars(app).get(starlette_call.CAPTURE) is None:
-        starlette_call.patch(starlette)
-        capture = CaptureMiddleware(starlette_call.original_call(app), settings)
-        setattr(app, starlette_call.CAPTURE, capture)
+    place = starlette_call.place(app)
+    if place is None:
+        raise TypeError(
+            f"instrument() takes a FastAPI or Starlette application, not {type(app).__name__}; "
+            "wrap any other ASGI application: app = otel_gym.CaptureMiddleware(app)"
+        )
+    if vars(app).get(CAPTURE) is None:
+        starlette_call.patch(place)
+        capture = CaptureMiddleware(starlette_call.original_call(app, place), settings)
+        setattr(app, CAPTURE, starlette_call.Word(place, capture))
     return app
 
 
@@ -38,15 +47,5 @@ def uninstrument(app: A) -> A:
 
     Returns the application.
     """
-    setattr(app, starlette_call.CAPTURE, None)
+    setattr(app, CAPTURE, None)
     return app
-
-
-def _starlette_class(app: object) -> type:
-    for base in type(app).__mro__:
-        if base.__name__ == "Starlette" and base.__module__ == "starlette.applications":
-            return base
-    raise TypeError(
-        f"instrument() takes a FastAPI or Starlette application, not {type(app).__name__}; "
-        "wrap any other ASGI application: app = otel_gym.CaptureMiddleware(app)"
-    )

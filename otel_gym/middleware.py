@@ -111,6 +111,8 @@ class CaptureMiddleware:
                 return
         if dialect is not None and (scope["type"] != "http" or scope["method"].upper() != "POST"):
             dialect = None  # a probe, no model call
+        elif dialect is None and route is not None and _stands_before_root(scope, route):
+            self.unattributed.before_root(scope, route.rollout_id)
         rollout_id = self._declared(scope, dialect) if route is None else route.rollout_id
         outer = correlation.enter(rollout_id)
         try:
@@ -191,6 +193,19 @@ def _below_root(scope: Scope, route: Route | None) -> str:
     path: str = scope["path"]
     root = (scope.get("root_path") or "").rstrip("/")
     return path[len(root) :] if root and path.startswith(root + "/") else path
+
+
+def _stands_before_root(scope: Scope, route: Route) -> bool:
+    """Whether the prefix stands before the root path instead of behind it, in what is served as a model call."""
+    root = scope.get("root_path", "").rstrip("/")
+    return (
+        bool(root)
+        and not route.root
+        and route.rest.startswith(root + "/")
+        and route.rest[len(root) :] in DIALECTS
+        and scope["type"] == "http"
+        and scope["method"].upper() == "POST"
+    )
 
 
 def _read_headers(scope: Scope, call: Call) -> None:

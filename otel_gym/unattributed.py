@@ -22,8 +22,8 @@ _REFUSED = "websocket_refused"
 class Unattributed:
     """Counts by reason, and logs once a peer or id; which were logged is remembered for the last 1,024.
 
-    Reasons: `no_prefix`, `bad_id`, `websocket`, `websocket_refused`, `no_asyncio`. A collection that runs is told of
-    all but those that were refused: their clients turn to HTTP.
+    Reasons: `no_prefix`, `bad_id`, `before_root`, `websocket`, `websocket_refused`, `no_asyncio`. A collection that
+    runs is told of all but those that were refused: their clients turn to HTTP.
 
     Args:
         directory: the capture directory; None: nobody is told.
@@ -62,6 +62,20 @@ class Unattributed:
                 _peer(scope),
                 scope["path"],
                 rollout_id,
+            )
+
+    def before_root(self, scope: Mapping[str, Any], rollout_id: str) -> None:
+        """A model call whose prefix stands before the root path: its path is none that is captured."""
+        if (measured := instruments()) is not None:
+            measured.unattributed(_peer(scope))
+        if self._count("before_root", ""):
+            logger.warning(
+                "otel-gym: %s calls %.300r (rollout %.300r): not captured; its base URL should have the root path %r "
+                "before the rollout prefix, or not at all (said once)",
+                _peer(scope),
+                scope["path"],
+                rollout_id,
+                scope["root_path"],
             )
 
     def no_asyncio(self, scope: Mapping[str, Any]) -> None:

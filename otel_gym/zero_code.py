@@ -1,22 +1,23 @@
-"""Capture without a change to the server's code: one switch for all Starlette and FastAPI applications of a process.
+"""Capture without a change to the server's code: one switch for all that the ASGI servers of a process serve.
 
-The entry points of the package, and `otel-gym run`, turn it. The settings are read when an application is first
-connected to (its lifespan, as a rule): a setting that cannot be used then fails the start of that server. A process
-that serves nothing pays for one small hook on the import of Starlette, and hears nothing of us.
+The entry points of the package, and `otel-gym run`, turn it. The environment is read when a server takes its
+application: without a word of capture there the application is served as it is; a setting that cannot be used fails
+the start of that server. A process that serves nothing pays for one small hook on the import of servers, and hears
+nothing of us.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from otel_gym import starlette_call
-from otel_gym.asgi import App, Receive, Scope, Send
+from otel_gym import served, starlette_call
+from otel_gym.asgi import App
+from otel_gym.import_hooks import when_imported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
-    from importlib.machinery import ModuleSpec
     from types import ModuleType
 
     from otel_gym.settings import Settings
@@ -24,27 +25,26 @@ if TYPE_CHECKING:
 # One of these in the environment says that capture is a matter here; `Settings` decides, once something is served.
 SWITCHES = ("OTEL_GYM_MODEL_CALL_CAPTURE_DIR", "OTEL_GYM_OBSERVABILITY_ENABLED", "OTEL_GYM_CONFIG_FILE")
 
-_APPLICATIONS = "starlette.applications"
+FAILED_START: Final = 3
+"""Exit code of a server whose settings cannot be used: uvicorn's own, and the one that gunicorn does not try again."""
 
 
 def activate(settings: Settings | None = None) -> None:
-    """Capture every Starlette and FastAPI application of this process, made before or after.
+    """Capture every application that an ASGI server of this process takes from now on.
 
     Args:
-        settings: read from the environment, once something is served, when not given.
+        settings: read from the environment, once something is served, when not given; nothing is done to an
+            application where the environment has none of `SWITCHES` then.
     """
-    if settings is not None or not starlette_call.captures_all():
-        starlette_call.capture_all(_maker(settings))
-    applications = sys.modules.get(_APPLICATIONS)
-    if applications is not None:
-        _patch(applications)
-    elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
+    if settings is not None or not served.captures_all():
+        served.capture_all(_maker(settings), _switched if settings is None else lambda: True)
+    hooks: dict[str, Callable[[ModuleType], None]] = {**served.HOOKS, "starlette.applications": _starlette}
+    when_imported({name: _harmless(hook) for name, hook in hooks.items()})
 
 
 def deactivate() -> None:
     """No more; applications that `instrument` was called for stay captured."""
-    starlette_call.capture_all(None)
+    served.capture_all(None)
 
 
 def plugin() -> None:
@@ -52,7 +52,7 @@ def plugin() -> None:
 
     Does something only where the environment says a word of capture: the plugin is there because otel-gym is.
     """
-    if any(os.environ.get(name, "").strip() for name in SWITCHES):
+    if _switched():
         _harmlessly(activate)
 
 
@@ -65,7 +65,7 @@ class OtelGymInstrumentor:
     @property
     def is_instrumented_by_opentelemetry(self) -> bool:
         """Whether it is switched on."""
-        return starlette_call.captures_all()
+        return served.captures_all()
 
     def instrumentation_dependencies(self) -> Collection[str]:
         """Nothing that has to be there first."""
@@ -80,6 +80,10 @@ class OtelGymInstrumentor:
         _harmlessly(deactivate)
 
 
+def _switched() -> bool:
+    return any(os.environ.get(name, "").strip() for name in SWITCHES)
+
+
 def _harmlessly(act: Callable[[], None]) -> None:
     """Whatever goes wrong with us, the process starts."""
     try:
@@ -90,74 +94,25 @@ def _harmlessly(act: Callable[[], None]) -> None:
         logging.getLogger(__name__).exception("otel-gym could not be switched on: nothing is captured")
 
 
+def _harmless(hook: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
+    return lambda module: _harmlessly(lambda: hook(module))
+
+
+def _starlette(applications: ModuleType) -> None:
+    starlette_call.patch_starlette(applications.Starlette)
+
+
 def _maker(settings: Settings | None) -> Callable[[App], App]:
     def make(app: App) -> App:
-        try:
-            from otel_gym.middleware import CaptureMiddleware  # what serving needs, loaded where something is served
+        from otel_gym.errors import OtelGymError
+        from otel_gym.middleware import CaptureMiddleware  # what serving needs, loaded where something is served
 
+        if isinstance(app, CaptureMiddleware):
+            return app
+        try:
             return CaptureMiddleware(app, settings)
-        except Exception as error:  # noqa: BLE001  (a server that should capture and cannot must not come up)
-            return _Refusal(error)
+        except OtelGymError as error:  # a server that should capture and cannot must not come up
+            sys.stderr.write(f"otel-gym: {error}\n")
+            raise SystemExit(FAILED_START) from None
 
     return make
-
-
-class _Refusal:
-    """In the place of an application whose capture cannot work."""
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        from otel_gym.errors import OtelGymError
-        from otel_gym.refusal import refuse
-
-        if not isinstance(self.error, OtelGymError):  # no setting: what it is shows in its traceback alone
-            import logging
-
-            logging.getLogger(__name__).error("otel-gym cannot capture", exc_info=self.error)
-        await refuse(self.error, scope, receive, send)
-
-
-def _patch(applications: ModuleType) -> None:
-    starlette = getattr(applications, "Starlette", None)
-    if starlette is not None:
-        _harmlessly(lambda: starlette_call.patch(starlette))
-
-
-class _Finder:
-    """Stands first in `sys.meta_path` and patches Starlette when it is imported; all other imports pass by."""
-
-    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name != _APPLICATIONS:
-            return None
-        for finder in sys.meta_path:
-            find = getattr(finder, "find_spec", None)
-            spec: ModuleSpec | None = None if finder is self or find is None else find(name, path, target)
-            if spec is not None:
-                if hasattr(spec.loader, "exec_module"):
-                    spec.loader = _PatchingLoader(spec.loader)  # type: ignore[assignment]  # it has what a loader has
-                return spec
-        return None
-
-
-class _PatchingLoader:
-    """The loader of a module, which patches it when it is loaded."""
-
-    def __init__(self, loader: Any) -> None:
-        self._loader = loader
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        module: ModuleType | None = self._loader.create_module(spec)
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        # As if we had never been here: what reads a module's source asks its loader.
-        module.__loader__ = self._loader
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
-        self._loader.exec_module(module)
-        _patch(module)

@@ -132,7 +132,7 @@ def the_command_works(directory: Path) -> None:
 def run_switches_capture_on(directory: Path) -> None:
     """`otel-gym run` reaches the Python that it starts, with nothing installed but what otel-gym needs."""
     command = [str(Path(sys.executable).with_name("otel-gym")), "run", "--capture-dir", str(directory), "--"]
-    code = "from otel_gym import starlette_call; print(starlette_call.captures_all())"
+    code = "from otel_gym import served; print(served.captures_all())"
     done = subprocess.run([*command, sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (0, "True\n", 1) == (done.returncode, done.stdout, len(done.stderr.splitlines())), done
     print(f"  otel-gym run: {done.stderr.rstrip()}")

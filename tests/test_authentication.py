@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 from fastapi import Depends, FastAPI, Header, HTTPException, Request
 from fastapi.responses import JSONResponse
+from starlette.applications import Starlette
 from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.routing import Mount, Router
 
-from otel_gym import CaptureMiddleware, Settings, instrument
+from otel_gym import CaptureMiddleware, Settings, instrument, zero_code
 from otel_gym.testing import Exchange, answer
 from otel_gym_jsonl import CaptureStore
+from tests.taken import taken
 
 CHAT = "/v1/chat/completions"
 KEY = (b"authorization", b"Bearer secret")
@@ -50,10 +55,13 @@ async def hi() -> JSONResponse:
     return JSONResponse(answer("chat", "hi"))
 
 
-def server(protection: str) -> FastAPI:
-    app = FastAPI(dependencies=[Depends(needs_key)] if protection == "dependency" else [])
+def with_route(app: FastAPI) -> FastAPI:
     app.add_api_route(CHAT, hi, methods=["POST"])
     return app
+
+
+def server(protection: str) -> FastAPI:
+    return with_route(FastAPI(dependencies=[Depends(needs_key)] if protection == "dependency" else []))
 
 
 def protect(app: FastAPI, protection: str) -> None:
@@ -74,6 +82,51 @@ def added_last(protection: str, settings: Settings) -> Any:
     return app
 
 
+class Guarded(FastAPI):
+    """Asks for the key in its own call, outside of all middleware."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await PureKey(super().__call__)(scope, receive, send)
+
+
+def instrumented_subclass(protection: str, settings: Settings) -> Any:
+    return instrument(with_route(Guarded()), settings)
+
+
+def zero_code_of(app: Any, settings: Settings) -> Any:
+    """What uvicorn serves, where nothing of ours stands in the code."""
+    zero_code.activate(settings)
+    return taken(app)
+
+
+def zero_code_middleware(protection: str, settings: Settings) -> Any:
+    app = server(protection)
+    protect(app, protection)
+    return zero_code_of(app, settings)
+
+
+def zero_code_subclass(protection: str, settings: Settings) -> Any:
+    return zero_code_of(with_route(Guarded()), settings)
+
+
+def zero_code_wrapped(protection: str, settings: Settings) -> Any:
+    return zero_code_of(PureKey(with_route(FastAPI())), settings)
+
+
+def zero_code_wrapped_and_instrumented(protection: str, settings: Settings) -> Any:
+    return zero_code_of(PureKey(instrument(with_route(FastAPI()), settings)), settings)
+
+
+def zero_code_mounted(protection: str, settings: Settings) -> Any:
+    app = Starlette(routes=[Mount("/", with_route(FastAPI()))])
+    app.add_middleware(PureKey)
+    return zero_code_of(app, settings)
+
+
+def zero_code_router(protection: str, settings: Settings) -> Any:
+    return zero_code_of(PureKey(Router([Mount("/", with_route(FastAPI()))])), settings)
+
+
 def instrumented_first(protection: str, settings: Settings) -> Any:
     app = instrument(server(protection), settings)
     protect(app, protection)
@@ -86,9 +139,31 @@ def instrumented_last(protection: str, settings: Settings) -> Any:
     return instrument(app, settings)
 
 
+IN_MIDDLEWARE = [wrapped, added_last, instrumented_first, instrumented_last, zero_code_middleware]
+FURTHER_OUT = [
+    instrumented_subclass,
+    zero_code_subclass,
+    zero_code_wrapped,
+    zero_code_wrapped_and_instrumented,
+    zero_code_mounted,
+    zero_code_router,
+]
+
+
+@pytest.fixture(autouse=True)
+def ended() -> Iterator[None]:
+    yield
+    zero_code.deactivate()
+
+
 @pytest.mark.parametrize("capture", [True, False], ids=["on", "off"])
-@pytest.mark.parametrize("protection", ["base", "pure", "dependency"])
-@pytest.mark.parametrize("make", [wrapped, added_last, instrumented_first, instrumented_last])
+@pytest.mark.parametrize(
+    ("make", "protection"),
+    [
+        *itertools.product(IN_MIDDLEWARE, ("base", "pure", "dependency")),
+        *((make, "further out") for make in FURTHER_OUT),
+    ],
+)
 async def test_without_a_key_prefixed_and_plain_calls_are_refused_alike(
     make: Any, protection: str, capture: bool, tmp_path: Path
 ) -> None:
@@ -103,3 +178,13 @@ async def test_without_a_key_prefixed_and_plain_calls_are_refused_alike(
     assert {key: 200 if key[1] else 401 for key in statuses} == statuses
     recorded = [(record["status_code"], record["error_category"]) for record in CaptureStore(tmp_path).read("0-0")]
     assert ([(401, "auth"), (200, None)] * 2 if capture else []) == recorded
+
+
+@pytest.mark.parametrize("make", [lambda: PureKey(with_route(FastAPI())), lambda: with_route(Guarded())])
+async def test_where_no_known_server_takes_the_application_the_prefix_stays(make: Any, tmp_path: Path) -> None:
+    """The guard lets the prefixed path pass, and so does the prefix: nothing is served without a key."""
+    zero_code.activate(Settings(observability_enabled=True, model_call_capture_dir=tmp_path))
+    for headers, path in itertools.product(((), (KEY,)), (f"/ng-rollout/0-0{CHAT}", CHAT)):
+        async with Exchange(make(), path, headers=[(b"host", b"model.test"), *headers]) as call:
+            await call.rest()
+        assert (404 if path != CHAT else 200 if headers else 401) == call.received[0]["status"], (path, headers)

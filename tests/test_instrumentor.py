@@ -200,6 +200,27 @@ async def test_the_root_path_of_the_application_counts(captured: Captured) -> No
     assert 2 == captured.count()
 
 
+async def test_a_call_of_a_subclass_sees_the_path_without_prefix_whoever_else_is_captured(captured: Captured) -> None:
+    seen = []
+
+    class Looking(FastAPI):
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            seen.append(scope["path"])
+            await super().__call__(scope, receive, send)
+
+    class LookingTwice(Looking):
+        pass
+
+    instrument(fastapi_app(), captured.settings)
+    apps = [instrument(kind(), captured.settings) for kind in (Looking, LookingTwice)]
+    for app in apps:
+        app.add_api_route(CHAT, hi, methods=["POST"])
+        assert 200 == (await ask(app)).received[0]["status"]
+    assert ([CHAT, CHAT], 2) == (seen, captured.count())
+    assert 404 == (await ask(Looking())).received[0]["status"]
+    assert 404 == (await ask(uninstrument(apps[0]))).received[0]["status"]
+
+
 def test_lifespan_state_reaches_the_application(captured: Captured) -> None:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:

@@ -211,6 +211,12 @@ async def test_only_posts_to_a_model_route_are_captured(
         (f"/ng-rollout/{'a' * 242}{CHAT}", "", {"bad_id": 1}),
         (f"/ng-rollout/{'a' * 241}{CHAT}", "", {}),
         ("/ng-rollout/../v1/models", "", {}),
+        (f"/ng-rollout/0-0/proxy{CHAT}", "/proxy", {"before_root": 1}),
+        (f"/ng-rollout/0-0/proxy{CHAT}", "", {}),
+        (f"/ng-rollout/0-0/proxy{CHAT}", "/other", {}),
+        (f"/ng-rollout/0-0/proxies{CHAT}", "/proxy", {}),
+        (f"/proxy/ng-rollout/0-0/proxy{CHAT}", "/proxy", {}),
+        ("/ng-rollout/0-0/proxy/v1/models", "/proxy", {}),
     ],
 )
 async def test_a_model_call_that_belongs_to_no_rollout_is_counted(

@@ -39,6 +39,15 @@ def test_an_id_that_names_no_file_is_counted_each_time_and_said_once_an_id(caplo
     assert ["'..'" in caplog.messages[0], "'-x'" in caplog.messages[1]] == [True, True]
 
 
+def test_a_prefix_before_the_root_path_is_said_once_with_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+    unattributed = Unattributed()
+    for rollout_id in ("0-0", "0-1"):
+        path = f"/ng-rollout/{rollout_id}/proxy/v1/messages"
+        unattributed.before_root({**scope_of(path=path), "root_path": "/proxy"}, rollout_id)
+    [text] = caplog.messages
+    assert ({"before_root": 2}, True) == (dict(unattributed.counts), "the root path '/proxy' before" in text)
+
+
 def test_an_id_without_end_is_not_remembered_whole() -> None:
     unattributed = Unattributed()
     for number in range(REMEMBERED):

@@ -17,13 +17,12 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route
-from starlette.testclient import TestClient
 
-from otel_gym import CaptureMiddleware, Settings, instrument, starlette_call, uninstrument, zero_code
-from otel_gym.errors import SettingsError
+from otel_gym import CaptureMiddleware, Settings, instrument, served, starlette_call, uninstrument, zero_code
 from otel_gym.settings import CONFIG_FILE_VARIABLE, variable
-from otel_gym.testing import Exchange, answer
+from otel_gym.testing import Exchange, ScriptedModel, answer
 from otel_gym_jsonl import CaptureStore
+from tests.taken import taken
 
 CHAT = "/v1/chat/completions"
 CALL = f"/ng-rollout/0-0{CHAT}"
@@ -75,18 +74,23 @@ MAKERS = pytest.mark.parametrize("make", [fastapi_app, starlette_app])
 
 
 @MAKERS
-async def test_applications_made_before_and_after_are_captured(make: Any, settings: Settings) -> None:
+async def test_what_a_server_takes_from_then_on_is_captured_made_before_or_after(make: Any, settings: Settings) -> None:
     before = make()
-    assert 404 == await ask(before)
+    assert (404, before) == (await ask(before), taken(before))
     zero_code.activate(settings)
-    assert (200, 200) == (await ask(before), await ask(make()))
+    assert (200, 200) == (await ask(taken(before)), await ask(taken(make())))
     assert 2 == count(settings)
+
+
+async def test_so_is_an_application_of_no_framework(settings: Settings) -> None:
+    zero_code.activate(settings)
+    assert (200, 1) == (await ask(taken(ScriptedModel.of(answer("chat", "hi")))), count(settings))
 
 
 @MAKERS
 async def test_a_mounted_application_is_captured_once_by_the_outermost(make: Any, settings: Settings) -> None:
     zero_code.activate(settings)
-    app = Starlette(routes=[Mount("/", make())])
+    app = taken(Starlette(routes=[Mount("/", make())]))
     assert (200, 1) == (await ask(app), count(settings))
 
 
@@ -94,16 +98,21 @@ async def test_middleware_in_the_code_makes_no_second_record(settings: Settings)
     zero_code.activate(settings)
     app = fastapi_app()
     app.add_middleware(CaptureMiddleware, settings=settings)
-    assert (200, 1) == (await ask(CaptureMiddleware(app, settings)), count(settings))
-    assert (200, 2) == (await ask(app), count(settings))
+    outermost = CaptureMiddleware(app, settings)
+    assert outermost is taken(outermost)
+    assert (200, 1) == (await ask(outermost), count(settings))
+    assert (200, 2) == (await ask(taken(app)), count(settings))
 
 
 async def test_an_application_with_a_word_of_its_own_keeps_it(settings: Settings, tmp_path: Path) -> None:
     own = Settings(observability_enabled=True, model_call_capture_dir=tmp_path / "own")
     zero_code.activate(settings)
-    assert 200 == await ask(instrument(fastapi_app(), own))
-    assert (0, 1) == (count(settings), count(own))
-    assert 404 == await ask(uninstrument(fastapi_app()))
+    later = fastapi_app()
+    for app in (taken(instrument(fastapi_app(), own)), taken(later)):
+        instrument(later, own)
+        assert 200 == await ask(app)
+    assert (0, 2) == (count(settings), count(own))
+    assert (404, 404) == (await ask(taken(uninstrument(fastapi_app()))), await ask(uninstrument(later)))
     assert 0 == count(settings)
 
 
@@ -113,9 +122,10 @@ async def test_it_can_be_ended_and_begun_anew(settings: Settings, tmp_path: Path
     instrumentor = zero_code.OtelGymInstrumentor()
     for chosen in (settings, other):
         instrumentor.instrument(settings=chosen, tracer_provider=None)
-        assert (True, 200) == (instrumentor.is_instrumented_by_opentelemetry, await ask(app))
+        server = taken(app)
+        assert (True, 200) == (instrumentor.is_instrumented_by_opentelemetry, await ask(server))
         instrumentor.uninstrument()
-        assert (False, 404) == (instrumentor.is_instrumented_by_opentelemetry, await ask(app))
+        assert (False, 404) == (instrumentor.is_instrumented_by_opentelemetry, await ask(server))
     assert (1, 1) == (count(settings), count(other))
 
 
@@ -131,70 +141,76 @@ async def test_a_patch_of_somebody_else_over_ours_is_no_loop(
     monkeypatch.setattr(Starlette, "__call__", theirs)
     zero_code.activate()
     app = instrument(fastapi_app(), settings)
-    assert (200, 200, 2) == (await ask(app), await ask(fastapi_app()), count(settings))
+    assert (200, 200, 2) == (await ask(app), await ask(taken(fastapi_app())), count(settings))
 
 
-async def test_a_class_that_stands_in_the_place_of_starlette_is_seen_through(settings: Settings) -> None:
+def test_a_class_that_stands_in_the_place_of_starlette_is_seen_through() -> None:
     """As opentelemetry-instrumentation-starlette puts one there."""
 
     class InItsPlace(Starlette):
         pass
 
-    starlette_call.patch(InItsPlace)
+    starlette_call.patch_starlette(InItsPlace)
+    assert (Starlette, False) == (starlette_call.place(InItsPlace()), "__call__" in vars(InItsPlace))
+
+
+async def test_what_an_unknown_server_serves_keeps_its_prefix_and_that_is_said_once(
+    settings: Settings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be around authentication or inside of it: nobody knows."""
+    monkeypatch.setattr(starlette_call, "_told", False)
+    app = fastapi_app()
+    instrument(fastapi_app(), settings)  # so that the class is patched
+    assert 404 == await ask(app)
     zero_code.activate(settings)
-    assert (200, 1) == (await ask(starlette_app()), count(settings))
+    assert (200, 404, 404) == (await ask(app, CHAT), await ask(app), await ask(app))
+    [said] = caplog.messages
+    assert said.startswith(f"otel-gym: {CALL!r} is not captured, and keeps its prefix")
+    assert ("app = otel_gym.CaptureMiddleware(app)" in said, 0) == (True, count(settings))
 
 
 # ---- settings
 
 
-async def test_they_are_read_when_something_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_they_are_read_when_a_server_takes_the_application(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     zero_code.activate()
     app = fastapi_app()
+    assert app is taken(app)  # the environment has no word of capture
     monkeypatch.setenv(DIRECTORY, str(tmp_path / "captures"))
-    assert not (tmp_path / "captures").exists()
-    assert 200 == await ask(app)
+    server = taken(app)
+    assert (tmp_path / "captures").is_dir()
+    assert 200 == await ask(server)
     assert 1 == len(CaptureStore(tmp_path / "captures").read("0-0"))
 
 
-async def test_with_capture_off_the_prefix_is_removed_and_nothing_else() -> None:
+async def test_with_capture_off_the_prefix_is_removed_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     zero_code.activate()
-    assert 200 == await ask(Starlette(routes=[Mount("/", fastapi_app())]))
+    monkeypatch.setenv(variable("observability_enabled"), "false")
+    assert 200 == await ask(taken(Starlette(routes=[Mount("/", fastapi_app())])))
 
 
-@MAKERS
-def test_one_that_cannot_be_used_fails_the_start_of_the_server(
-    make: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+def test_one_that_cannot_be_used_ends_the_server_before_it_serves(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(DIRECTORY, "relative")
     zero_code.activate()
-    app = make()
-    with pytest.raises(SettingsError, match="absolute"), TestClient(app):
-        pass
-    with pytest.raises(SettingsError, match="absolute"):
-        TestClient(app).post(CHAT)
-    assert ("", "") == capfd.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        taken(fastapi_app())
+    out, said = capfd.readouterr()
+    assert (zero_code.FAILED_START, "", 1) == (ended.value.code, out, len(said.splitlines()))
+    assert said.startswith(f"otel-gym: {DIRECTORY}: got 'relative'; allowed: ")
 
 
-async def test_a_fault_of_ours_fails_the_start_with_its_traceback(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_so_does_a_fault_of_ours_with_its_traceback(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
     def at_fault(*_: object) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr(CaptureMiddleware, "__init__", at_fault)
-    zero_code.activate()
-    sent: list[Any] = []
-
-    async def receive() -> Any:
-        return {"type": "lifespan.startup"}
-
-    async def send(message: Any) -> None:
-        sent.append(message["type"])
-
+    zero_code.activate(settings)
     with pytest.raises(ZeroDivisionError):
-        await fastapi_app()({"type": "lifespan", "asgi": {"version": "3.0"}}, receive, send)
-    assert (["lifespan.startup.failed"], "ZeroDivisionError" in caplog.text) == (sent, True)
+        taken(fastapi_app())
 
 
 # ---- processes that serve nothing
@@ -251,11 +267,11 @@ def test_whatever_goes_wrong_the_process_starts(
     def at_fault(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(starlette_call, "capture_all", at_fault)
+    monkeypatch.setattr(served, "capture_all", at_fault)
     zero_code.OtelGymInstrumentor().instrument()
     assert "ZeroDivisionError" in caplog.text
     monkeypatch.undo()
-    monkeypatch.setattr(starlette_call, "patch", at_fault)
+    monkeypatch.setattr(starlette_call, "patch_starlette", at_fault)
     zero_code.OtelGymInstrumentor().instrument()
     assert 2 == caplog.text.count("nothing is captured")
 
@@ -299,7 +315,7 @@ def test_a_plugin_does_something_where_the_environment_speaks_of_capture(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     zero_code.plugin()
-    assert active == starlette_call.captures_all()
+    assert active == served.captures_all()
 
 
 def test_what_a_plugin_looks_at_are_settings() -> None:

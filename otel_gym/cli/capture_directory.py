@@ -44,6 +44,7 @@ GAPS = {
 UNATTRIBUTED = {
     "no_prefix": "without the /ng-rollout/<id> prefix",
     "bad_id": "under an id that cannot name a file",
+    "before_root": "with the prefix before the server's root path",
     "websocket": "over a websocket",
     "no_asyncio": "at a server on trio",
 }

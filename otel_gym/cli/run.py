@@ -1,4 +1,4 @@
-"""`otel-gym run`: start a command with capture on in every Python server that it starts.
+"""`otel-gym run`: start a command with capture on in every ASGI server that it starts.
 
 The command takes this process's place: its signals and its exit code are its own. Capture goes along in the
 environment: a directory in front of PYTHONPATH, whose `sitecustomize` switches it on in each Python process, and the
@@ -41,10 +41,11 @@ def add_parser(subparsers: Subparsers) -> None:
         "run",
         usage="otel-gym run [-h] [--capture-dir DIR] [--endpoint URL] [--content {on,off}] [--server-name NAME] "
         "-- COMMAND [ARGUMENT ...]",
-        help="start a command with capture on in every Python server that it starts",
-        description="Start a command with capture on in every FastAPI or Starlette server that it starts, worker "
-        "processes too, without a change to their code. otel-gym has to be installed in the environment of the Python "
-        "that serves. The command takes the place of this one: its signals and its exit code are its own.",
+        help="start a command with capture on in every ASGI server that it starts",
+        description="Start a command with capture on in every ASGI application that uvicorn, gunicorn, hypercorn or "
+        "granian serves under it, in worker processes too, without a change to its code. otel-gym has to be installed "
+        "in the environment of the Python that serves. The command takes the place of this one: its signals and its "
+        "exit code are its own.",
         epilog="What no option says stands in the environment, as docs/settings.md has it. Exit code 2, before "
         "anything is started: wrong usage, a setting that cannot be used, a command that is not there.",
     )

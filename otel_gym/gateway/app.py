@@ -20,6 +20,7 @@ from otel_gym.gateway.proxying import Proxying
 from otel_gym.gateway.staged import StagedCall, Staging, staged_route
 from otel_gym.gateway.upstreams import Upstreams
 from otel_gym.middleware import CaptureMiddleware
+from otel_gym.served import CAPTURE
 from otel_gym.settings import Settings
 from otel_gym.websockets import refuse_websocket
 
@@ -62,6 +63,7 @@ class Gateway:
         if client_keys is not None:
             app = Access(app, client_keys)
         self._app = app
+        setattr(self, CAPTURE, None)  # it captures by itself, each attempt of a call: zero-code capture leaves it alone
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection."""

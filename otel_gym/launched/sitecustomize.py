@@ -13,10 +13,11 @@ _HERE = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120  (pathlib co
 
 
 class _Warner:
-    """Says that this Python has no otel-gym, when Starlette is imported: what serves nothing hears nothing."""
+    """Says that this Python has no otel-gym, when an ASGI server or Starlette is imported: others hear nothing."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        if name == "starlette.applications":
+        if name in ("starlette.applications", "uvicorn.config", "hypercorn.app_wrappers", "granian.asgi"):
+            sys.meta_path.remove(self)
             sys.stderr.write(
                 f"otel-gym: nothing is captured in process {os.getpid()}: otel-gym cannot be imported by "
                 f"{sys.executable} ({_reason}); install it there\n"

@@ -21,8 +21,8 @@ from tests.services.receiver import http_receiver
 
 SHOW = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]))"
 STATE = (
-    "import sys; from otel_gym import starlette_call; "
-    "print(starlette_call.captures_all(), 'opentelemetry' in sys.modules, 'pydantic' in sys.modules)"
+    "import sys; from otel_gym import served; "
+    "print(served.captures_all(), 'opentelemetry' in sys.modules, 'pydantic' in sys.modules)"
 )
 DIRECTORY, SWITCH = "OTEL_GYM_MODEL_CALL_CAPTURE_DIR", "OTEL_GYM_OBSERVABILITY_ENABLED"
 OURS = os.pathsep.join(filter(None, sys.path))
@@ -248,13 +248,22 @@ def test_the_sitecustomize_that_was_there_still_runs(tmp_path: Path, theirs: str
     )
 
 
-@pytest.mark.parametrize(("code", "warned"), [("pass", False), ("import starlette.applications", True)])
+@pytest.mark.parametrize(
+    ("code", "warned"),
+    [
+        ("pass", False),
+        ("import starlette.applications", True),
+        ("import uvicorn.config", True),
+        ("import uvicorn.config, starlette.applications", True),
+    ],
+)
 def test_a_server_in_a_python_without_otel_gym_is_told_so(tmp_path: Path, code: str, warned: bool) -> None:
     venv.create(tmp_path / "other", symlinks=True)
     other = str(tmp_path / "other" / "bin" / "python")
-    (tmp_path / "starlette").mkdir()
-    (tmp_path / "starlette" / "__init__.py").touch()
-    (tmp_path / "starlette" / "applications.py").touch()
+    for package, module in (("starlette", "applications"), ("uvicorn", "config")):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").touch()
+        (tmp_path / package / f"{module}.py").touch()
     command = f'PYTHONPATH="${{PYTHONPATH%%:*}}:{tmp_path}" {other} -c "{code}"'
     done = run(tmp_path, "--capture-dir", "d", "--", "sh", "-c", command)
     rest = done.stderr.partition("\n")[2]

@@ -63,7 +63,7 @@ def program(environment: str, name: str) -> str:
     """A program of a server's environment; the test is left out where that is not made."""
     path = ROOT / ".services" / environment / "bin" / name
     if not path.exists():
-        how = {"vllm": "make test-vllm", "sglang": "see tests/servers/test_sglang.py"}
+        how = {"litellm": "make test-litellm", "vllm": "make test-vllm", "sglang": "see tests/servers/test_sglang.py"}
         pytest.skip(f"{environment} is not installed: {how.get(environment, 'make test-servers')}")
     return str(path)
 

@@ -46,16 +46,20 @@ def main() -> None:
     from sglang.srt.plugins import load_plugins
 
     load_plugins()
-    from otel_gym import starlette_call
+    from otel_gym import served
 
-    found = starlette_call.captures_all()
+    found = served.captures_all()
     from sglang.srt.entrypoints.http_server import app
     from sglang.srt.utils.auth import add_api_key_middleware
 
     add_api_key_middleware(app, api_key="secret", admin_api_key=None)
+    import uvicorn
+
     from otel_gym.span_facts import server_at_work
 
-    print(json.dumps({"found": found, "status": asyncio.run(keyless(app)), "provider": server_at_work()}))
+    config = uvicorn.Config(app, log_config=None)  # as `uvicorn.run` makes it
+    config.load()
+    print(json.dumps({"found": found, "status": asyncio.run(keyless(config.loaded_app)), "provider": server_at_work()}))
 
 
 if __name__ == "__main__":

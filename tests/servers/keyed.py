@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
-from starlette.routing import Mount, Route
+from starlette.routing import Mount, Route, Router
 
 from otel_gym.asgi import App, Receive, Scope, Send
 from otel_gym.testing import answer
@@ -63,6 +63,26 @@ with_fastapi.mount("/mounted", Starlette(routes=[Route(CHAT, chat, methods=["POS
 with_fastapi.add_middleware(ApiKey)
 _instrumented(with_fastapi)
 
+# Where the key is asked for outside of what is Starlette's.
+
+
+class Guarded(FastAPI):
+    """Asks for the key in its own call."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await ApiKey(super().__call__)(scope, receive, send)
+
+
+def _unguarded(app: Starlette) -> Starlette:
+    app.add_route(CHAT, chat, methods=["POST"])
+    app.mount("/mounted", Starlette(routes=[Route(CHAT, chat, methods=["POST"])]))
+    return app
+
+
+with_wrapped = ApiKey(_unguarded(FastAPI()))
+with_subclass = _unguarded(Guarded())
+with_router = ApiKey(Router([Route(CHAT, chat, methods=["POST"]), Mount("/mounted", _unguarded(Starlette()))]))
+
 with_starlette = Starlette(
     routes=[
         Route(CHAT, chat, methods=["POST"]),
@@ -80,4 +100,4 @@ if __name__ == "__main__":
     if workers:  # in processes of their own, each of which imports this module
         uvicorn.run(f"tests.servers.keyed:with_{framework}", port=int(port), workers=int(workers[0]))
     else:
-        uvicorn.run({"fastapi": with_fastapi, "starlette": with_starlette}[framework], port=int(port))
+        uvicorn.run(globals()[f"with_{framework}"], port=int(port))

@@ -17,9 +17,7 @@ from tests.servers.test_litellm import KEY, proxying
 from tests.servers.test_sdks import substance
 from tests.servers.test_transformers import make_model, transformers
 
-pytestmark = pytest.mark.servers_real
-LITELLM = pytest.mark.xdist_group("litellm")
-TRANSFORMERS = pytest.mark.xdist_group("transformers")
+pytestmark = pytest.mark.servers
 
 SDK: dict[str, Any] = {"api_key": "none", "max_retries": 0}
 """The gateway has the upstream's key, its clients have none."""
@@ -105,7 +103,7 @@ def outcome(record: dict[str, Any]) -> list[Any]:
     return [record[key] for key in keys]
 
 
-@LITELLM
+@pytest.mark.litellm
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize(
     ("dialect", "model_name"),
@@ -123,7 +121,7 @@ def test_before_litellm_the_record_has_what_the_sdk_got(
     assert [True, "upstream", 200, None] == outcome(record)
 
 
-@LITELLM
+@pytest.mark.litellm
 def test_litellms_refusals_are_the_upstreams(before_litellm: Gateway, rollout_id: str) -> None:
     url = before_litellm.url(rollout_id)
     assert 400 == status(url, "chat", model="no-such-model", messages=HI)
@@ -132,7 +130,7 @@ def test_litellms_refusals_are_the_upstreams(before_litellm: Gateway, rollout_id
     assert [True, "upstream", 400, None] == outcome(record)
 
 
-@TRANSFORMERS
+@pytest.mark.transformers
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("dialect", ["chat", "responses"])
 def test_before_transformers_the_record_has_what_the_sdk_got(
@@ -148,7 +146,7 @@ def test_before_transformers_the_record_has_what_the_sdk_got(
     assert [True, "upstream", 200, None] == outcome(record)
 
 
-@TRANSFORMERS
+@pytest.mark.transformers
 def test_the_stream_that_nobody_asked_transformers_for_is_recorded_as_the_text_it_is(
     before_transformers: Gateway, model: str, rollout_id: str
 ) -> None:
@@ -159,7 +157,7 @@ def test_the_stream_that_nobody_asked_transformers_for_is_recorded_as_the_text_i
     assert [True, "upstream", 200, None] == outcome(record)
 
 
-@TRANSFORMERS
+@pytest.mark.transformers
 def test_an_api_that_transformers_does_not_serve_is_its_404(before_transformers: Gateway, rollout_id: str) -> None:
     assert 404 == status(before_transformers.url(rollout_id), "messages", model="m", messages=[], max_tokens=8)
     record = one_record(before_transformers, rollout_id)

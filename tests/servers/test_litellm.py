@@ -13,7 +13,7 @@ import pytest
 from tests.servers.asking import ASK, SECONDS_TO_START, outside, program, status
 from tests.servers.processes import Served, listening, wait_until
 
-pytestmark = [pytest.mark.servers_real, pytest.mark.xdist_group("litellm")]
+pytestmark = [pytest.mark.servers, pytest.mark.litellm]
 
 KEY = "sk-secret"
 RUN = "otel-gym run --capture-dir {captures} --"

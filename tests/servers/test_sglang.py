@@ -16,7 +16,7 @@ import pytest
 from otel_gym_jsonl import CaptureStore
 from tests.servers.asking import ROOT, outside, program
 
-pytestmark = [pytest.mark.servers_real, pytest.mark.platform_only]
+pytestmark = [pytest.mark.servers, pytest.mark.sglang, pytest.mark.platform_only]
 
 
 def test_its_plugin_captures_outside_its_authentication(tmp_path: Path) -> None:

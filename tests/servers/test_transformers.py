@@ -13,7 +13,7 @@ import pytest
 from tests.servers.asking import ASK, ROOT, SECONDS_TO_START, outside, program, status
 from tests.servers.processes import Served, listening, wait_until
 
-pytestmark = [pytest.mark.servers_real, pytest.mark.xdist_group("transformers")]
+pytestmark = [pytest.mark.servers, pytest.mark.transformers]
 
 
 def make_model(directory: Path) -> str:

@@ -6,9 +6,11 @@ application knows, and leaves one record.
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -35,6 +37,7 @@ SERVERS = {
     "uvicorn, 2 workers": [*UVICORN, *TWO],
     "gunicorn, 2 workers": GUNICORN,
     "gunicorn, 2 workers, preloaded": [*GUNICORN, "--preload"],
+    "gunicorn's own ASGI worker, 2 workers": [*GUNICORN, "--worker-class", "asgi"],
     "hypercorn, 2 workers": ["hypercorn", KEYED, "--bind", "127.0.0.1:{{port}}", *TWO],
     "granian, 2 workers": ["granian", "--interface", "asgi", KEYED, "--port", "{{port}}", *TWO],
     "python -m": ["tests.servers.keyed", "{framework}", "{{port}}"],
@@ -42,6 +45,7 @@ SERVERS = {
 }
 CALLS_AT_ONCE = 16
 ROUNDS = 40
+PAUSE_SECONDS = 0.5  # of a round that one process served: on a busy machine the other is still on its way
 # What opentelemetry-instrument switches on beside ours; where it does not, the application does so in its code.
 CONTRIB = {"off": {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "asgi,fastapi,httpx,openai"}, "on": {"CONTRIB": "on"}}
 SILENT = {f"OTEL_{signal}_EXPORTER": "none" for signal in ("TRACES", "METRICS", "LOGS")}
@@ -58,9 +62,18 @@ def launcher(way: str, directory: Path) -> tuple[list[str], dict[str, str]]:
     }
 
 
-@pytest.mark.parametrize("way", ["opentelemetry-instrument", "otel-gym run"])
-@pytest.mark.parametrize("contrib", CONTRIB)
-@pytest.mark.parametrize("framework", ["fastapi", "starlette"])
+WAYS = ["opentelemetry-instrument", "otel-gym run"]
+# Where authentication stands: in middleware, beside contrib's instrumentation and without it; around a FastAPI
+# application; in the call of a subclass of it; around what is no Starlette application at all.
+APPLICATIONS = [
+    *itertools.product(("fastapi", "starlette"), CONTRIB, WAYS),
+    ("wrapped", "off", "opentelemetry-instrument"),
+    ("subclass", "off", "otel-gym run"),
+    ("router", "off", "otel-gym run"),
+]
+
+
+@pytest.mark.parametrize(("framework", "contrib", "way"), APPLICATIONS)
 @pytest.mark.parametrize("server", SERVERS)
 def test_a_server_is_captured_outside_its_authentication(
     server: str, framework: str, contrib: str, way: str, tmp_path: Path
@@ -106,10 +119,11 @@ def calls_in_two_processes(port: int, captures: Path) -> None:
             assert [200] * len(pids) == [record["status_code"] for record in records]
             if len(set(pids)) > 1:
                 return
+            time.sleep(PAUSE_SECONDS)
     raise AssertionError(f"{len(pids)} calls were all served by one process")
 
 
-@pytest.mark.parametrize("way", ["opentelemetry-instrument", "otel-gym run"])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("server", SERVERS)
 def test_each_call_has_its_span_when_the_server_has_ended(server: str, way: str, tmp_path: Path) -> None:
     """Through the provider that the launcher set up, or by our own exporter: in worker processes too, each once."""
@@ -128,17 +142,36 @@ def test_each_call_has_its_span_when_the_server_has_ended(server: str, way: str,
     assert sorted(calls) == sorted(call for call in told if call is not None)
 
 
+@pytest.mark.parametrize("server", [server for server in SERVERS if "python" not in server])
+def test_capture_may_be_switched_on_while_the_server_imports_the_application(server: str, tmp_path: Path) -> None:
+    """By a plugin of the application, or in its code: the server is on its way then."""
+    command = [part.format(framework="wrapped").replace("keyed", "switching") for part in SERVERS[server]]
+    variables = {"OTEL_GYM_MODEL_CALL_CAPTURE_DIR": str(tmp_path / "captures")}
+    with listening(command, tmp_path / "server.log", variables) as port:
+        path = f"/ng-rollout/0-0{CHAT}"
+        assert exchange(port, [request(path, "plain")]).startswith(b"HTTP/1.1 401")
+        assert exchange(port, [request(path, "plain", f"Authorization: {KEY}")]).startswith(b"HTTP/1.1 200")
+    assert [401, 200] == [call["status_code"] for call in CaptureStore(tmp_path / "captures").read("0-0")]
+
+
 # ---- a setting that cannot be used
 
 
-@pytest.mark.parametrize("server", SERVERS)
+NO_LIFESPAN = {
+    "uvicorn, no lifespan": [*UVICORN, "--lifespan", "off"],
+    "granian, no lifespan": ["granian", "--interface", "asginl", KEYED, "--port", "{{port}}"],
+}
+
+
+@pytest.mark.parametrize("server", [*SERVERS, *NO_LIFESPAN])
 def test_a_setting_that_cannot_be_used_fails_the_start_of_the_server(server: str, tmp_path: Path) -> None:
     """It ends by itself, says why in each process that would have served, and serves nothing.
 
     How often a server repeats the message, and whether its exit code tells, is its own business.
     """
     before, variables = launcher("opentelemetry-instrument", Path("relative"))
-    command = [part.format(framework="fastapi").format(port=free_port()) for part in SERVERS[server]]
+    command = {**SERVERS, **NO_LIFESPAN}[server]
+    command = [part.format(framework="fastapi").format(port=free_port()) for part in command]
     done = subprocess.run(
         [*before, sys.executable, "-m", *command],
         cwd=ROOT,
@@ -152,4 +185,16 @@ def test_a_setting_that_cannot_be_used_fails_the_start_of_the_server(server: str
         True,
         False,
     ), said
-    assert server not in ("uvicorn", "python -m") or 1 == said.count("'relative'"), said
+    assert "workers" in server or 1 == said.count("'relative'"), said
+    assert "/otel_gym/" not in said, said  # no traceback through us
+
+
+def test_without_a_word_of_capture_in_the_environment_nothing_is_done(tmp_path: Path) -> None:
+    """otel-gym is installed, and OpenTelemetry's launcher is there for something else: no prefix is removed."""
+    before, variables = launcher("opentelemetry-instrument", tmp_path)
+    variables["OTEL_GYM_MODEL_CALL_CAPTURE_DIR"] = ""
+    command = [part.format(framework="fastapi") for part in UVICORN]
+    with listening(command, tmp_path / "server.log", variables, before) as port:
+        got = exchange(port, [request(f"/ng-rollout/0-0{CHAT}", "plain", f"Authorization: {KEY}")])
+    assert got.startswith(b"HTTP/1.1 404"), got
+    assert "otel-gym" not in (tmp_path / "server.log").read_text()
