@@ -56,9 +56,9 @@ def test_an_object_is_stored_as_json_reads_it(body: bytes) -> None:
     [
         b'{"deep":' + b"[" * 260 + b"]" * 260 + b',"image":' + FILLING + b"}",
         b'{"deep":' + b"[" * 260 + b"]" * 260 + b"}",
-        b'{"deep":' + b"[" * 253 + b"]" * 253 + b',"image":' + FILLING + b"}",
-        b'{"deep":' + b"[" * 253 + b"]" * 253 + b"}",
-        b'{"deep":' + b"[" * 253 + b"]" * 253 + b',"numbers":[' + b"1," * LARGE + b"0]}",
+        b'{"deep":' + b"[" * 252 + b"[1]" + b"]" * 252 + b',"image":' + FILLING + b"}",
+        b'{"deep":' + b"[" * 252 + b"[1]" + b"]" * 252 + b"}",
+        b'{"deep":' + b"[" * 252 + b"[1]" + b"]" * 252 + b',"numbers":[' + b"1," * LARGE + b"0]}",
         b'{"count":' + b"9" * 20 + b',"image":' + FILLING + b"}",
         b'{"count":' + b"9" * 20 + b"}",
         b'{"half":"\\ud83d","image":' + FILLING + b"}",
@@ -91,6 +91,13 @@ def test_a_long_number_is_found_wherever_slices_of_a_large_body_meet() -> None:
         assert not json_text.has_long_number(bytes(body))
         body[start : start + 19] = b"1" * 19
         assert json_text.has_long_number(bytes(body))
+
+
+def test_bodies_of_any_depth_are_stored_or_stay_text() -> None:
+    for levels in range(1, 300):
+        for body in (b'{"a":' * levels + b"1" + b"}" * levels, b'{"a":' + b"[" * levels + b"1" + b"]" * levels + b"}"):
+            depth = levels + body.startswith(b'{"a":[')
+            assert (json_text.stored_object(body)[1] == body) == (depth <= 253)
 
 
 PIECES = st.sampled_from(
