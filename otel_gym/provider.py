@@ -200,6 +200,11 @@ class Pipeline:
     def _evidence(self, call: Call) -> dict[str, Any]:
         evidence = call.evidence()
         if call.body_missing:
+            logger.warning(
+                "otel-gym: a body of a call of rollout %r is larger than body_limit_bytes (%d): its record lacks it",
+                call.rollout_id,
+                self.settings.body_limit_bytes,
+            )
             self.writer.markers.put(call.rollout_id)
         give_way(call.response.size)
         return evidence

@@ -113,7 +113,9 @@ async def test_a_record_is_on_disk_when_its_client_has_the_end(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("limit", [1, 100])
-async def test_a_body_beyond_its_limit_is_left_out_and_the_rollout_marked(tmp_path: Path, limit: int) -> None:
+async def test_a_body_beyond_its_limit_is_left_out_and_the_rollout_marked(
+    tmp_path: Path, limit: int, caplog: pytest.LogCaptureFixture
+) -> None:
     pieces = stream("chat", "hello")
     app = CaptureMiddleware(ScriptedModel(pieces), settings_of(tmp_path, body_limit_bytes=limit))
     async with Exchange(app, PATH, b'{"m":"%s"}' % (b"x" * 200)) as call:
@@ -124,3 +126,5 @@ async def test_a_body_beyond_its_limit_is_left_out_and_the_rollout_marked(tmp_pa
     assert (None, None, 200) == (record["request"], record["response"], record["status_code"])
     assert not {"request_raw", "response_raw"} & record.keys()
     assert store.is_incomplete("0-0")
+    [said] = [record.getMessage() for record in caplog.records if record.name.startswith("otel_gym")]
+    assert all(word in said for word in ("'0-0'", "body_limit_bytes", str(limit)))

@@ -80,7 +80,10 @@ class HttpSender(OtlpSender):
                 return Outcome(Fate.UNUSABLE, f"{type(exc).__name__} in the exporter")
         finally:
             session.payload = b""
-        return session.outcome or Outcome(Fate.UNUSABLE, "the exporter sent nothing")
+        return session.outcome or Outcome(Fate.UNUSABLE, f"nothing could be sent: {_NO_ADDRESS}")
+
+
+_NO_ADDRESS = "the endpoint is no http:// or https:// address"
 
 
 class _NotTakenError(Exception):
@@ -120,6 +123,8 @@ def _session_class() -> Any:
 
         @staticmethod
         def _unanswered(error: Exception) -> Outcome:
+            if isinstance(error, (requests.exceptions.InvalidSchema, requests.exceptions.InvalidURL)):
+                return Outcome(Fate.UNUSABLE, _NO_ADDRESS)
             never_connected = isinstance(error, requests.exceptions.ConnectTimeout) or isinstance(
                 getattr(error.args[0] if error.args else None, "reason", None), NewConnectionError
             )

@@ -30,13 +30,16 @@ class Troubles:
     def say(self, shed: Counter[str], waiting: int, now: float, *, last_words: bool = False) -> str | None:
         """What is to be logged now, if anything. Last words do not wait for their time."""
         new = shed - self._said
-        if (now < self._next and not last_words) or not (new or self.last):
+        unsent = waiting if last_words else 0
+        if (now < self._next and not last_words) or not (new or self.last or unsent):
             return None
         parts = []
         if new["content"]:
             parts.append(f"{new['content']} without their content ({new['content_bytes']} bytes)")
         if new["spans"]:
             parts.append(f"{new['spans']} lost")
+        if unsent:
+            parts.append(f"{unsent} not sent, lost if the process ends now")
         if not parts:
             parts.append(f"{waiting} wait" if waiting else "all sent")
         reason = f"; last: {self.last}" if self.last else ""

@@ -424,6 +424,30 @@ def test_troubles_are_said_once_an_interval_with_what_was_shed(caplog: pytest.Lo
     assert 50 == mirror.shed["spans"] + mirror._lanes[0].queue.spans
 
 
+def test_what_a_flush_leaves_unsent_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    with http_receiver(fault=Fault.HANG) as receiver:
+        mirror = Mirror([{"endpoint": receiver.endpoint}], flush_at_exit_s=0)
+        offer(mirror, *"abc")
+        assert not mirror.flush(0.2)
+        said = [record.getMessage() for record in caplog.records if record.name.startswith("otel_gym")]
+        mirror.close(0.2)
+    assert len(said) == 1
+    assert "3 not sent, lost if the process ends now" in said[0]
+
+
+@pytest.mark.parametrize("endpoint", ["127.0.0.1:4318", "ftp://127.0.0.1", "collector", "http://127.0.0.1:99999"])
+def test_an_endpoint_of_the_environment_that_is_no_address_is_called_one(
+    endpoint: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
+    mirror = Mirror(flush_at_exit_s=0)
+    offer(mirror, "a")
+    mirror.flush(1)
+    mirror.close(0.2)
+    said = [record.getMessage() for record in caplog.records if record.name.startswith("otel_gym")]
+    assert any("no http:// or https:// address" in one for one in said), said
+
+
 ANSWERS: list[tuple[int, dict[str, str], Fate, float | None]] = [
     (200, {}, Fate.SENT, None),
     (202, {}, Fate.SENT, None),
