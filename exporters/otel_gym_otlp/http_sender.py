@@ -76,8 +76,9 @@ class HttpSender(OtlpSender):
         try:
             exporter.export((_NO_INTEREST,))
         except Exception as exc:  # noqa: BLE001  it ends by our own exception, or is at fault itself
-            if session.outcome is None:
-                return Outcome(Fate.UNUSABLE, f"{type(exc).__name__} in the exporter")
+            if session.outcome is None:  # older exporters let the client's own exceptions through
+                reason = _NO_ADDRESS if _says_no_address(exc) else f"{type(exc).__name__} in the exporter"
+                return Outcome(Fate.UNUSABLE, reason)
         finally:
             session.payload = b""
         return session.outcome or Outcome(Fate.UNUSABLE, f"nothing could be sent: {_NO_ADDRESS}")
@@ -88,6 +89,12 @@ _NO_ADDRESS = "the endpoint is no http:// or https:// address"
 
 class _NotTakenError(Exception):
     """Ends the stock exporter's attempt: no error of an HTTP client, which it would try again."""
+
+
+def _says_no_address(error: Exception) -> bool:
+    from requests.exceptions import InvalidSchema, InvalidURL, MissingSchema
+
+    return isinstance(error, (InvalidSchema, InvalidURL, MissingSchema))
 
 
 def _session_class() -> Any:
@@ -123,7 +130,7 @@ def _session_class() -> Any:
 
         @staticmethod
         def _unanswered(error: Exception) -> Outcome:
-            if isinstance(error, (requests.exceptions.InvalidSchema, requests.exceptions.InvalidURL)):
+            if _says_no_address(error):
                 return Outcome(Fate.UNUSABLE, _NO_ADDRESS)
             never_connected = isinstance(error, requests.exceptions.ConnectTimeout) or isinstance(
                 getattr(error.args[0] if error.args else None, "reason", None), NewConnectionError
