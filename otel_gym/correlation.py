@@ -54,7 +54,7 @@ def find_route(scope: Mapping[str, Any]) -> Route | None:
     path: str = scope["path"]
     root = ""
     if not path.startswith(PREFIX):
-        root = (scope.get("root_path") or "").rstrip("/")
+        root = root_of(scope)
         if not root or not path.startswith(root + PREFIX):
             return None
     match = _ROLLOUT_PATH.fullmatch(path, len(root))
@@ -68,6 +68,11 @@ def find_route(scope: Mapping[str, Any]) -> Route | None:
     else:
         raw = _strip_raw(raw_path, root, prefix, rest)
     return Route(rollout_id, root, prefix, rest, inner, raw)
+
+
+def root_of(scope: Mapping[str, Any]) -> str:
+    """The `root_path` of a server or application that is mounted below one, without a slash at its end."""
+    return (scope.get("root_path") or "").rstrip("/")
 
 
 def _strip_raw(raw_path: bytes, root: str, prefix: str, rest: str) -> bytes:

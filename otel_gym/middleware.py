@@ -191,13 +191,13 @@ def _below_root(scope: Scope, route: Route | None) -> str:
     if route is not None:
         return route.rest
     path: str = scope["path"]
-    root = (scope.get("root_path") or "").rstrip("/")
+    root = correlation.root_of(scope)
     return path[len(root) :] if root and path.startswith(root + "/") else path
 
 
 def _stands_before_root(scope: Scope, route: Route) -> bool:
     """Whether the prefix stands before the root path instead of behind it, in what is served as a model call."""
-    root = scope.get("root_path", "").rstrip("/")
+    root = correlation.root_of(scope)
     return (
         bool(root)
         and not route.root

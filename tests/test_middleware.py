@@ -124,9 +124,9 @@ async def test_a_call_behind_a_proxy_path_is_captured(tmp_path: Path, path: str,
 async def test_a_server_may_say_that_it_has_no_proxy_path(tmp_path: Path) -> None:
     model = ScriptedModel.of(HI)
     app = on(model, tmp_path)
-    for path in (CALL, CHAT, "/health"):
+    for path in (CALL, CHAT, "/health", "/ng-rollout/0-0/health"):
         await ask(app, path, scope={"root_path": None})
-    assert [CHAT, CHAT, "/health"] == [scope["path"] for scope in model.scopes]
+    assert [CHAT, CHAT, "/health", "/health"] == [scope["path"] for scope in model.scopes]
     assert (1, 1) == (len(CaptureStore(tmp_path).read("0-0")), app.unattributed.counts["no_prefix"])
 
 
