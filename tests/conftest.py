@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from tests.mirrored import Mirrored
+    from tests.services.receiver import Receiver
 
 # No test asserts a time, and a busy machine is no finding.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -15,6 +21,25 @@ settings.load_profile("house")
 # The user's own settings decide nothing here, nor in the servers that tests start.
 for _name in [name for name in os.environ if name.startswith(("OTEL_", "NO_COLOR", "FORCE_COLOR"))]:
     del os.environ[_name]
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """An OTLP receiver over HTTP."""
+    from tests.services.receiver import http_receiver
+
+    with http_receiver() as running:
+        yield running
+
+
+@pytest.fixture
+def mirrored(tmp_path: Path, receiver: Receiver) -> Iterator[Mirrored]:
+    """A captured application whose spans go to the receiver."""
+    from tests.mirrored import Mirrored
+
+    made = Mirrored(tmp_path / "model-calls", receiver)
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -3,30 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from otel_gym import semconv
 from otel_gym.conversations import Conversations
 from otel_gym.testing import ScriptedModel, answer, stream
 from tests.mirrored import Mirrored, attributes
-from tests.services.receiver import Receiver, http_receiver
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with http_receiver() as running:
-        yield running
-
-
-@pytest.fixture
-def mirrored(tmp_path: Path, receiver: Receiver) -> Iterator[Mirrored]:
-    mirrored = Mirrored(tmp_path / "model-calls", receiver)
-    yield mirrored
-    mirrored.close()
 
 
 async def ask(

@@ -24,23 +24,10 @@ from otel_gym.collecting import COLLECT_LOCK_FILE
 from otel_gym.testing import CapturingExporter, ScriptedModel, answer, stream
 from otel_gym.trace_ids import RUN_ID_FILE, rollout_trace
 from tests.mirrored import FOREIGN, PATHS, Mirrored, attributes, header
-from tests.services.receiver import Receiver, http_receiver
+from tests.services.receiver import Receiver
 
 TRACEPARENT = (b"traceparent", f"{FOREIGN}-01".encode())
 UNSAMPLED = (b"traceparent", f"{FOREIGN}-00".encode())
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with http_receiver() as running:
-        yield running
-
-
-@pytest.fixture
-def mirrored(tmp_path: Path, receiver: Receiver) -> Iterator[Mirrored]:
-    mirrored = Mirrored(tmp_path / "model-calls", receiver)
-    yield mirrored
-    mirrored.close()
 
 
 @contextlib.contextmanager

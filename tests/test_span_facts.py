@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +14,7 @@ from otel_gym import semconv
 from otel_gym.span_facts import rollout_facts, server_at_work
 from otel_gym.testing import ScriptedModel, answer, stream
 from tests.mirrored import RUN, Mirrored, attributes
-from tests.services.receiver import Receiver, http_receiver
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with http_receiver() as running:
-        yield running
-
-
-@pytest.fixture
-def mirrored(tmp_path: Path, receiver: Receiver) -> Iterator[Mirrored]:
-    mirrored = Mirrored(tmp_path / "model-calls", receiver)
-    yield mirrored
-    mirrored.close()
+from tests.services.receiver import Receiver
 
 
 async def test_a_failed_call_is_an_error_of_its_category_and_says_no_more(mirrored: Mirrored) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -29,23 +29,10 @@ from otel_gym_jsonl import exporter
 from tests.field.capture import PATHS, delta, wire
 from tests.field.test_processes import run
 from tests.mirrored import FOREIGN, RUN, Mirrored, attributes, header
-from tests.services.receiver import Receiver, http_receiver
+from tests.services.receiver import Receiver
 from tests.test_mirror_integration import global_provider
 
 CONTENT = {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY"}
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with http_receiver() as running:
-        yield running
-
-
-@pytest.fixture
-def mirrored(tmp_path: Path, receiver: Receiver) -> Iterator[Mirrored]:
-    made = Mirrored(tmp_path / "captures", receiver)
-    yield made
-    made.close()
 
 
 def set_variables(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
