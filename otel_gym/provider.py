@@ -39,6 +39,9 @@ MIRROR_DRAIN_SECONDS = 3.0
 
 CLOSE_SECONDS = 5.0
 OPENING_SECONDS = 10.0
+LETTERS_AT_ONCE = 16
+"""Clients that are let go in one iteration of the event loop: what else is due comes in between."""
+
 LAST_SECONDS = 1.0
 """How long records have to become durable when the process is to end, and no lifespan says when."""
 
@@ -239,9 +242,16 @@ class _Letters:
             self._pending.clear()
 
     def _deliver(self) -> None:
-        self._on_the_way = False  # before the first look, so that whoever posts later wakes the loop again
-        while self._pending:
+        for _ in range(LETTERS_AT_ONCE):
+            if not self._pending:
+                break
             self._pending.popleft().settle()
+        if self._pending:
+            asyncio.get_running_loop().call_soon(self._deliver)
+            return
+        self._on_the_way = False
+        if self._pending:  # posted just now, by who took us for still on the way
+            self._deliver()
 
 
 _pipelines: weakref.WeakValueDictionary[tuple[Any, ...], Pipeline] = weakref.WeakValueDictionary()

@@ -132,7 +132,7 @@ class Settings(BaseModel):
     )
     writer_threads: _Whole = _setting(
         4,
-        "Threads that write; on Linux each fsyncs the files of up to 16 rollouts side by side.",
+        "Threads that write, at most; on Linux two do while the disk is quick, and sync 64 files each side by side.",
         "whole number, 1 to 256",
         ge=1,
         le=256,

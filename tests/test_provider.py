@@ -8,12 +8,13 @@ import re
 import subprocess
 import sys
 import threading
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from otel_gym import CaptureMiddleware, Settings
-from otel_gym.provider import pipeline_for
+from otel_gym.provider import LETTERS_AT_ONCE, Durable, _Letters, pipeline_for
 from otel_gym.testing import Exchange, ScriptedModel, answer, stream
 from otel_gym_jsonl import CaptureStore
 
@@ -128,3 +129,19 @@ async def test_a_body_beyond_its_limit_is_left_out_and_the_rollout_marked(
     assert store.is_incomplete("0-0")
     [said] = [record.getMessage() for record in caplog.records if record.name.startswith("otel_gym")]
     assert all(word in said for word in ("'0-0'", "body_limit_bytes", str(limit)))
+
+
+async def test_few_clients_are_let_go_in_one_iteration_of_the_loop() -> None:
+    letters = _Letters(asyncio.get_running_loop())
+    waiting = [Durable() for _ in range(3 * LETTERS_AT_ONCE + 1)]
+    for durable in waiting:
+        letters.post(durable)
+    settled = [0]
+    while settled[-1] < len(waiting):
+        assert len(settled) < 100
+        await asyncio.sleep(0)
+        settled.append(sum(durable.settled for durable in waiting))
+    assert max(later - sooner for sooner, later in pairwise(settled)) == LETTERS_AT_ONCE
+    late = Durable()
+    letters.post(late)
+    await asyncio.wait_for(late.wait(), 5)

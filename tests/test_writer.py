@@ -342,3 +342,42 @@ def test_a_rollout_of_the_longest_id_is_marked_too(directory: Path) -> None:
     assert isinstance(submit(writer, longest, ValueError("no line")).result(PATIENCE_S), ValueError)
     assert ([f"{longest}.capture.lost"], True) == (markers(directory), writer.drain(PATIENCE_S))
     writer.close()
+
+
+def threads_of(writer: Writer) -> int:
+    return writer._threads
+
+
+def test_two_threads_write_as_long_as_the_disk_is_quick(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SLOW_SECONDS", "PATIENCE_SECONDS"):  # whatever else this machine does meanwhile
+        monkeypatch.setattr(f"otel_gym_jsonl.writer.{name}", PATIENCE_S)
+    writer = Writer(directory, threads=4)
+    for turn in range(20):
+        told = [submit(writer, f"r{number}", b"%d\n" % turn) for number in range(40)]
+        assert {None} == set(all_told(told))
+        assert threads_of(writer) <= 2
+    writer.close()
+
+
+def test_more_threads_write_while_some_are_held_and_end_when_none_is(directory: Path) -> None:
+    writer = Writer(directory, threads=4)
+    begun = threading.Barrier(5)  # four of them, and the test: all at once
+    go_on = threading.Event()
+
+    def slow() -> bytes:
+        begun.wait(PATIENCE_S)
+        assert go_on.wait(PATIENCE_S)
+        return b"{}\n"
+
+    told: list[Told] = [Future() for _ in range(4)]
+    for number, one in enumerate(told):
+        writer.submit(f"slow{number}", slow, one.set_result)
+    begun.wait(PATIENCE_S)
+    go_on.set()
+    assert {None} == set(all_told(told))
+    deadline = time.monotonic() + PATIENCE_S
+    while threads_of(writer) > 2 and time.monotonic() < deadline:
+        assert submit(writer, "quick", b"{}\n").result(PATIENCE_S) is None
+    assert threads_of(writer) <= 2
+    writer.close()
+    assert [] == markers(directory)

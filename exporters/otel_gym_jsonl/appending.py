@@ -43,7 +43,7 @@ class Appender:
 
     @property
     def room(self) -> int:
-        """How many more files may be in use at once, where one may do with fewer."""
+        """How many more files one thread may use at once, where it can do with fewer."""
         return self._handles.room
 
     def close(self) -> None:

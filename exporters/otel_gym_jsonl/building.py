@@ -14,9 +14,10 @@ from otel_gym_jsonl.lanes import Job, Lane, Turn
 
 GROUP_LINES = 64
 GROUP_BYTES = 8 * 1024 * 1024
-LINES_IN_A_ROW = 32  # then the event loop comes in between
-TURN_LANES = 16  # that a thread takes at once, when many wait
-TURN_BYTES = 256 * 1024  # that it builds before it writes
+LINES_IN_A_ROW = 32  # of one lane; then the event loop comes in between
+LANES_IN_A_ROW = 16
+TURN_LANES = 64  # that a thread takes at once, when many wait
+TURN_BYTES = 1024 * 1024  # that it builds before it writes
 
 
 class Builder:
@@ -45,6 +46,8 @@ class Builder:
             lanes += 1
             if size >= TURN_BYTES or lanes >= min(TURN_LANES, room):
                 return
+            if lanes % LANES_IN_A_ROW == 0:
+                time.sleep(0)
             try:
                 more = todo.get_nowait()
             except queue.Empty:

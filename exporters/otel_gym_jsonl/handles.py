@@ -12,7 +12,7 @@ from pathlib import Path
 from otel_gym_jsonl.files import CaptureFile
 
 DESCRIPTOR_TRIES = 4  # what is closed for one thread, another may take
-MOST_IN_USE = 64  # beyond one for each thread
+MOST_IN_USE = 192  # beyond one for each thread
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
@@ -24,8 +24,8 @@ def out_of_descriptors(error: Exception) -> bool:
 class Handles:
     """At most `limit` open files; the least recently used one is closed first.
 
-    A file that is in use belongs to its user and does not count until it comes back. The server needs descriptors for
-    its sockets too, so never more than a quarter of what the process may open is kept.
+    A file that is in use belongs to its user: more than so many are open only while so many are in use. The server
+    needs descriptors for its sockets too, so never more than a quarter of what the process may open is kept.
     """
 
     def __init__(self, directory: Path, limit: int) -> None:
@@ -42,11 +42,16 @@ class Handles:
         Raises:
             OSError: the file cannot be opened.
         """
+        surplus = None
         with self._lock:
             file = self._idle.pop(rollout_id, None)
             self._in_use += 1
+            if file is None and self._idle and len(self._idle) + self._in_use > self._limit:
+                _, surplus = self._idle.popitem(last=False)
         if file is not None:
             return file
+        if surplus is not None:
+            _close(surplus)
         try:
             return self._open(rollout_id)
         except BaseException:
@@ -55,8 +60,8 @@ class Handles:
 
     @property
     def room(self) -> int:
-        """How many more files may be in use at once, where one may do with fewer."""
-        return max(0, min(self._limit, MOST_IN_USE) - self._in_use)
+        """How many more files one thread may use at once, where it can do with fewer: half, since others ask too."""
+        return max(0, min(self._limit, MOST_IN_USE) - self._in_use) // 2
 
     @property
     def some_come_back(self) -> bool:
@@ -80,7 +85,7 @@ class Handles:
         with self._lock:
             self._in_use -= 1
             self._idle[rollout_id] = file
-            if len(self._idle) > self._limit:
+            if len(self._idle) + self._in_use > self._limit:
                 _, surplus = self._idle.popitem(last=False)
         if surplus is not None:
             _close(surplus)

@@ -34,6 +34,8 @@ TURN_SECONDS = 0.002  # how long it keeps it to itself that a line is durable, t
 CLIENTS_FIRST_SECONDS = 0.0002  # the interpreter is theirs before what follows on a record is done
 PATIENCE_SECONDS = 0.05  # how long a busy thread may keep the others waiting before it is doubled
 BATON_SECONDS = 0.01  # that a thread waits until another has built and written
+FEW_THREADS = 2  # of which one builds and writes while the other syncs: where the system syncs side by side
+SLOW_SECONDS = 0.02  # a disk that keeps one of them longer gets as many as there may be
 IDLE_TICK_SECONDS = 0.25
 IDLE_TICKS = 20  # after so many the keeper sleeps until it is needed
 MAX_EXTRA_THREADS = 64
@@ -45,7 +47,7 @@ class Writer:
 
     Args:
         directory: the capture directory.
-        threads: how many files are written at once (fsyncs of different files overlap).
+        threads: how many write at once, at most; fewer do where the system syncs side by side and the disk is quick.
         max_open_files: how many handles are kept between appends.
         timeout: seconds after which a line's waiter is let go and its rollout marked incomplete.
     """
@@ -67,6 +69,7 @@ class Writer:
         self._todo: queue.SimpleQueue[Lane | None] = queue.SimpleQueue()
         self._baton = threading.Lock()  # of the thread that builds and writes
         self._threads = 0
+        self._regular_threads = 1  # until the first knows what the system gives
         self._telling = 0  # threads that tell of what is done
         self._working: dict[int, Turn] = {}  # thread ident -> what it works on
         self._parked: list[tuple[float, int, Lane]] = []
@@ -90,7 +93,7 @@ class Writer:
         job = Job(rollout_id, make, done, written)
         try:
             with self._lock:
-                self._ensure_threads(rollout_id)
+                self._ensure_threads(rollout_id, job.accepted_at)
                 lane = self._lanes.get(rollout_id)
                 if lane is None:
                     lane = self._lanes[rollout_id] = Lane(rollout_id)
@@ -147,15 +150,21 @@ class Writer:
 
     # ------------------------------------------------------------------ threads
 
-    def _ensure_threads(self, rollout_id: str) -> None:
+    def _ensure_threads(self, rollout_id: str, now: float) -> None:
+        """Have a thread for what comes in now; the caller holds the lock."""
         if self._keeper is None:
             keeper = object()
             threading.Thread(target=self._keep, args=(keeper,), name="otel-gym-keeper", daemon=True).start()
             self._keeper = keeper
-        if self._threads < self._max_threads and (rollout_id not in self._lanes or not self._threads):
-            self._add_thread()
-        if not self._threads:
+        if not self._threads and not self._add_thread():
             raise RuntimeError("no thread can be started")
+        if self._threads > len(self._working) or rollout_id in self._lanes:
+            return
+        if self._threads < self._regular_threads or (self._threads < self._max_threads and self._is_slow(now)):
+            self._add_thread()
+
+    def _is_slow(self, now: float) -> bool:
+        return any(now - turn.busy_since > SLOW_SECONDS for turn in self._working.values())
 
     def _add_thread(self) -> bool:
         """Start one more thread, if the system gives one; the caller holds the lock."""
@@ -169,10 +178,11 @@ class Writer:
 
     def _write(self, todo: queue.SimpleQueue[Lane | None]) -> None:
         me = threading.get_ident()
-        syncs: Syncs | None = None
+        syncs = open_syncs(TURN_LANES)
+        self._regular_threads = self._max_threads if syncs is None else min(self._max_threads, FEW_THREADS)
         while True:
             try:
-                lane = todo.get(timeout=IDLE_TICK_SECONDS if self._threads > self._max_threads else None)
+                lane = todo.get(timeout=IDLE_TICK_SECONDS if self._threads > self._regular_threads else None)
             except queue.Empty:
                 if self._is_one_too_many(todo):
                     break
@@ -185,8 +195,6 @@ class Writer:
             with _for_a_while(self._baton):
                 self._lines.build(turn, todo, self._files.room)
                 self._write_built(turn)
-            if syncs is None and turn.is_for_several:
-                syncs = open_syncs(TURN_LANES)
             self._sync_written(turn, syncs)
             self._let_go(turn)
             with self._lock:
@@ -198,9 +206,14 @@ class Writer:
         self._files.close()  # retired: what came back since then
 
     def _is_one_too_many(self, todo: queue.SimpleQueue[Lane | None]) -> bool:
-        """Whether the thread that asks is to end: it was added for others that were held, and nothing is left."""
+        """Whether the thread that asks is to end: it was added while others were held."""
         with self._lock:
-            if self._threads <= self._max_threads or todo is not self._todo or not todo.empty():
+            if todo is not self._todo:
+                return False
+            if self._is_slow(time.monotonic()):
+                if self._threads <= self._max_threads or not todo.empty():
+                    return False
+            elif self._threads <= self._regular_threads:
                 return False
             self._threads -= 1
             return True
