@@ -19,7 +19,7 @@ from benchmarks import bodies
 from benchmarks.bench import Bench, Check, Outcome, captured_lines
 from benchmarks.exchange import Client, Exchange, lifespan
 from benchmarks.meters import Meter, Phase, percentile
-from benchmarks.mirrored import captured, mirror_of
+from benchmarks.mirrored import captured, mirror_of, pipeline_of
 from benchmarks.receiver import FAULTS, receiver
 from benchmarks.scenarios import one_client
 from otel_gym import CaptureMiddleware
@@ -94,7 +94,7 @@ async def _recover(turn: _Turn, exchange: Exchange) -> None:
         await Client(exchange, "when-well").call(turn.app)
         turn.look_at_the_queue()
     captured_lines(turn.folder, "when-well", CALLS_WHEN_WELL)
-    await asyncio.get_running_loop().run_in_executor(None, mirror_of(turn.app).flush, SECONDS_TO_RECOVER)
+    await asyncio.get_running_loop().run_in_executor(None, pipeline_of(turn.app).flush, SECONDS_TO_RECOVER)
 
 
 def _latency_checks(turn: _Turn, off: Sequence[Phase]) -> Iterator[Check]:

@@ -15,6 +15,7 @@ from benchmarks.meters import Meter, Side
 from benchmarks.receiver import receiver
 from benchmarks.scenarios import Scenario, one_client, rollouts_at_once
 from otel_gym import CaptureMiddleware, Settings
+from otel_gym.provider import Pipeline
 from otel_gym_otlp import Mirror
 
 FEWER_CALLS_PERCENT = 10.0
@@ -86,15 +87,20 @@ def captured(
 
 def mirror_of(app: CaptureMiddleware) -> Mirror:
     """Of an application that has one."""
-    pipeline = app._pipeline
-    assert pipeline is not None
-    assert pipeline._mirroring is not None
-    return pipeline._mirroring.mirror
+    mirroring = pipeline_of(app)._mirroring
+    assert mirroring is not None
+    return mirroring.mirror
+
+
+def pipeline_of(app: CaptureMiddleware) -> Pipeline:
+    """Of an application with capture."""
+    assert app._pipeline is not None
+    return app._pipeline
 
 
 async def _sent(app: CaptureMiddleware) -> None:
     """What is left of one turn must not cost the next."""
-    await asyncio.get_running_loop().run_in_executor(None, mirror_of(app).flush, 10.0)
+    await asyncio.get_running_loop().run_in_executor(None, pipeline_of(app).flush, 10.0)
 
 
 def _checks(name: str, off: Meter, on: Meter) -> Iterator[Check]:

@@ -34,6 +34,9 @@ _RESPONSE_SOURCES = ("upstream", "local")
 CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
 
 
+_GONE = Body(0)
+
+
 class Call:
     """What is known of one call. The edge sets the attributes; `evidence()` is called once, on another thread.
 
@@ -132,6 +135,12 @@ class Call:
         return int(self.completed_at * _NANOSECONDS)
 
     # ------------------------------------------------------------------ off the event loop
+
+    def lighten(self) -> None:
+        """Give up what is of no use once the span has ended: many calls may wait until others are told of them."""
+        self.request = self.response = _GONE
+        self.request_object = self.response_object = None
+        self.error = self.outcome = self.ancestry = None
 
     def evidence(self) -> dict[str, Any]:
         """The attributes of the evidence span. Reads and gives up the bodies: call it once."""

@@ -19,7 +19,6 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
-from otel_gym import semconv
 from otel_gym._version import __version__
 from otel_gym.calls import Call
 from otel_gym.collecting import Collection
@@ -47,7 +46,7 @@ class EvidenceSpans:
         self._bytes_survive = self._probe({"probe": b"{}"}).get("probe") == b"{}"
 
     def end(self, call: Call, evidence: dict[str, Any], facts: dict[str, AttributeValue] | None = None) -> ReadableSpan:
-        """A span from the call's start to its end, with this evidence and these facts: those of the mirror."""
+        """A span from the call's start to its end, with this evidence; named by these facts, those of its bodies."""
         attributes: dict[str, Any] = evidence if self._bytes_survive else _as_str(evidence)
         ancestry = call.ancestry
         if ancestry is None or facts is None:
@@ -69,7 +68,7 @@ class EvidenceSpans:
                 links=ancestry.links,
                 start_time=call.start_time_ns,
             )
-            category = facts.get(semconv.ERROR_TYPE)
+            category = evidence.get(names.ERROR_CATEGORY)
             if category is not None:
                 span.set_status(Status(StatusCode.ERROR, str(category)))
         span.end(call.end_time_ns)

@@ -1,6 +1,7 @@
 """From the writer's result to the mirror: the ended span of a call, with the receipt for its record.
 
-All that is here runs on writer threads, after the call's client was let go. Made only where spans go somewhere.
+The copy is made on a writer thread, the rest by the teller, after the call's client was let go. Made only where spans
+go somewhere.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from opentelemetry.sdk.trace.sampling import Sampler
 from otel_gym.calls import Call
 from otel_gym.metrics import watch_mirror
 from otel_gym.parentage import Parentage
-from otel_gym.semconv import AttributeValue
 from otel_gym.settings import Settings
 from otel_gym_jsonl import attributes as evidence_names
 from otel_gym_jsonl import json_text
@@ -27,11 +27,13 @@ from otel_gym_otlp import environment
 from otel_gym_otlp.receipt import Receipt
 
 if TYPE_CHECKING:
+    from otel_gym_otlp.copies import LightSpan
     from otel_gym_otlp.mirror import Mirror
 
 logger = logging.getLogger(__name__)
 
 NOT_DURABLE = Receipt(durable=False)
+UNTOLD_PART = 3  # of `mirror_queue_bytes`, a third is for calls that nobody was told of yet
 
 
 def has_destination(settings: Settings) -> bool:
@@ -58,13 +60,15 @@ class Mirroring:
     """
 
     def __init__(self, settings: Settings, standard_sampler: Sampler) -> None:
+        from otel_gym_otlp.copies import bare_copy
         from otel_gym_otlp.mirror import Mirror  # a process without a mirror does not pay for one
 
         destinations = settings.mirror_destinations
+        self._bare_copy = bare_copy
         self.mirror: Mirror = Mirror(
             None if destinations is None else [one.model_dump() for one in destinations],
             unasked=settings.mirror is True,
-            queue_bytes=settings.mirror_queue_bytes,
+            queue_bytes=settings.mirror_queue_bytes - settings.mirror_queue_bytes // UNTOLD_PART,
             redact_patterns=settings.redact_patterns,
             default_service_name=settings.model_server_name,
             flush_at_exit_s=0,  # the pipeline closes it, after its writer
@@ -76,27 +80,18 @@ class Mirroring:
         watch_mirror(self.mirror)
         self.mirror.prepare()
 
-    def offer(self, call: Call, span: ReadableSpan, facts: dict[str, AttributeValue], line: bytes | None) -> None:
-        """Hand a span over.
-
-        Args:
-            call: that ended.
-            span: its ended span, with the evidence.
-            facts: the attributes that the mirror's copy has instead, without content.
-            line: of the record, as written; None when it is not on disk.
-        """
-        receipt = NOT_DURABLE
-        if line is not None:
-            name = f"{call.rollout_id}{CAPTURE_SUFFIX}"
-            receipt = Receipt(True, name, len(line), hashlib.sha256(line).hexdigest())
-        if self.mirror.wants_content():
-            facts.update(content(call, span))
-        self.mirror.offer(span, receipt, facts)
+    def copy(self, span: ReadableSpan) -> LightSpan:
+        """The mirror's copy of an ended span, still without attributes."""
+        return self._bare_copy(span)
 
 
-def content(call: Call, span: ReadableSpan) -> dict[str, Any]:
+def receipt(rollout_id: str, line: bytes) -> Receipt:
+    """For a record that is on disk, as this line."""
+    return Receipt(True, f"{rollout_id}{CAPTURE_SUFFIX}", len(line), hashlib.sha256(line).hexdigest())
+
+
+def content(call: Call, evidence: Mapping[str, Any]) -> dict[str, Any]:
     """The content attributes of a call, read from its evidence."""
-    evidence = span.attributes or {}
     try:
         request, response = (_object(evidence, name) for name in (evidence_names.REQUEST, evidence_names.RESPONSE))
         return dict(call.dialect.content(request, response))

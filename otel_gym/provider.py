@@ -11,9 +11,9 @@ import contextlib
 import logging
 import os
 import threading
+import time
 import weakref
 from collections import deque
-from functools import partial
 from typing import Any
 
 from otel_gym.arrival import Arrival
@@ -24,8 +24,9 @@ from otel_gym.conversations import Conversations
 from otel_gym.errors import OtelGymError
 from otel_gym.evidence_spans import EvidenceSpans, standard_sampler
 from otel_gym.metrics import instruments
-from otel_gym.mirroring import Mirroring, has_destination
+from otel_gym.mirroring import UNTOLD_PART, Mirroring, has_destination
 from otel_gym.settings import Settings
+from otel_gym.teller import Teller
 from otel_gym.telling import Telling
 from otel_gym.termination import prepare
 from otel_gym.threads import aside
@@ -39,6 +40,9 @@ MIRROR_DRAIN_SECONDS = 3.0
 
 CLOSE_SECONDS = 5.0
 OPENING_SECONDS = 10.0
+CROWD = 16
+"""Rollouts whose records wait for their disk: with more, metrics and mirror are told later."""
+
 LETTERS_AT_ONCE = 16
 """Clients that are let go in one iteration of the event loop: what else is due comes in between."""
 
@@ -106,6 +110,7 @@ class Pipeline:
         self._last_letters: _Letters | None = None  # nearly always there is one loop
         self._conversations = Conversations()
         self._mirroring: Mirroring | None = None
+        self._teller = Teller(self._is_crowded, settings.mirror_queue_bytes // UNTOLD_PART)
         self._start_mirroring()
 
     @property
@@ -152,6 +157,7 @@ class Pipeline:
                 call,
                 call.arrival,
                 self._spans,
+                self._teller,
                 self._mirroring,
                 self.settings.provider_name,
                 self._conversations,
@@ -167,9 +173,7 @@ class Pipeline:
     async def drain(self, timeout: float) -> None:
         """Wait, off the loop, until all that was accepted is on disk or marked; spans get some seconds more."""
         await aside(lambda: self.writer.drain(timeout), timeout + STUCK_SECONDS, "the last records are written")
-        if (mirroring := self._mirroring) is not None:
-            flush = partial(mirroring.mirror.flush, MIRROR_DRAIN_SECONDS)
-            await aside(flush, MIRROR_DRAIN_SECONDS + STUCK_SECONDS, "the last spans are sent")
+        await aside(self.flush, MIRROR_DRAIN_SECONDS + STUCK_SECONDS, "the last spans are sent")
 
     async def aclose(self) -> None:
         """`close`, off the loop."""
@@ -212,11 +216,23 @@ class Pipeline:
         give_way(call.response.size)
         return evidence
 
+    def flush(self, timeout: float = MIRROR_DRAIN_SECONDS) -> None:
+        """Tell of all whose records are durable, and have their spans sent. Blocks, for so many seconds at most."""
+        deadline = time.monotonic() + timeout
+        self._teller.flush(timeout)
+        if self._mirroring is not None:
+            self._mirroring.mirror.flush(max(0.0, deadline - time.monotonic()))
+
     def close(self, timeout: float = CLOSE_SECONDS) -> None:
         """Drain, then give threads, file handles and connections back. Blocks."""
         self.writer.close(timeout)
+        deadline = time.monotonic() + MIRROR_DRAIN_SECONDS
+        self._teller.flush(MIRROR_DRAIN_SECONDS)
         if self._mirroring is not None:
-            self._mirroring.mirror.close(MIRROR_DRAIN_SECONDS)
+            self._mirroring.mirror.close(max(0.0, deadline - time.monotonic()))
+
+    def _is_crowded(self) -> bool:
+        return self.writer.backlog > CROWD
 
 
 class _Letters:

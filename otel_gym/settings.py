@@ -164,7 +164,10 @@ class Settings(BaseModel):
         repr=False,  # its headers may be keys
     )
     mirror_queue_bytes: _Whole = _setting(
-        67_108_864, "Bound of the memory of spans that wait to be sent.", "whole number, at least 65536", ge=65_536
+        67_108_864,
+        "Bound of the memory of calls and spans that wait to be sent.",
+        "whole number, at least 65536",
+        ge=65_536,
     )
     run_id: str | None = _setting(
         None, "Seed of the ids of traces.", "one line of text", "from `.otel-gym-run-id` in the capture directory"

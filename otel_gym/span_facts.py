@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 from otel_gym import semconv
 from otel_gym.arrival import Arrival
@@ -18,7 +18,6 @@ from otel_gym.callers import caller_facts
 from otel_gym.calls import Call
 from otel_gym.conversations import Conversations
 from otel_gym.semconv import LONGEST_SEARCHED, AttributeValue
-from otel_gym_jsonl import attributes as evidence_names
 
 FIRST: Final[tuple[str, ...]] = (
     semconv.ROLLOUT_ID,
@@ -48,9 +47,17 @@ _SERVERS: Final = {
 }
 
 
+def body_facts(call: Call) -> dict[str, AttributeValue]:
+    """What the objects of request and response say, as far as there are any: without content."""
+    dialect = call.dialect
+    return {**dialect.request_facts(call.request_object or {}), **dialect.response_facts(call.response_object or {})}
+
+
 def span_facts(
     call: Call,
-    evidence: Mapping[str, Any],
+    of_bodies: Mapping[str, AttributeValue],
+    status: int | None,
+    category: str | None,
     arrival: Arrival,
     provider_name: str | None,
     conversations: Conversations,
@@ -58,8 +65,8 @@ def span_facts(
     """The attributes of a call's span, without content and without evidence; what is not known is absent.
 
     Args:
-        call: with the objects of request and response, as far as there are any.
-        evidence: the attributes of its record.
+        of_bodies: what `body_facts` gave.
+        status, category: as in its record.
         arrival: what the request said of itself.
         provider_name: the setting.
         conversations: those of calls before, which learn of this one.
@@ -71,8 +78,7 @@ def span_facts(
         semconv.PROVIDER_NAME: provider_name or server_at_work() or dialect.provider,
         **arrival.facts(),
         **rollout_facts(call.rollout_id),
-        **dialect.request_facts(call.request_object or {}),
-        **dialect.response_facts(call.response_object or {}),
+        **of_bodies,
         **caller_facts(arrival.headers),
     }
     if call.model_server_name is not None:
@@ -91,10 +97,8 @@ def span_facts(
             facts[semconv.CONVERSATION_ID] = conversation
     if dialect.name == "responses":
         conversations.remember(call.rollout_id, facts)
-    status = evidence.get(evidence_names.STATUS_CODE)
     if status is not None:
         facts[semconv.HTTP_RESPONSE_STATUS_CODE] = status
-    category = evidence.get(evidence_names.ERROR_CATEGORY)
     if category is not None:
         facts[semconv.ERROR_TYPE] = category
     return {**{name: facts[name] for name in FIRST if name in facts}, **facts}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Mapping
+from sys import getsizeof
+from typing import TYPE_CHECKING, Any
 
 from opentelemetry.sdk.trace import ReadableSpan
 
@@ -12,64 +14,144 @@ from otel_gym.calls import Call
 from otel_gym.conversations import Conversations
 from otel_gym.evidence_spans import EvidenceSpans
 from otel_gym.metrics import instruments
-from otel_gym.mirroring import Mirroring
+from otel_gym.mirroring import NOT_DURABLE, Mirroring, content, receipt
 from otel_gym.semconv import AttributeValue
-from otel_gym.span_facts import span_facts
+from otel_gym.span_facts import body_facts, span_facts
+from otel_gym.teller import Teller
 from otel_gym_jsonl import attributes as evidence_names
+from otel_gym_otlp.receipt import Receipt
+
+if TYPE_CHECKING:
+    from otel_gym_otlp.copies import LightSpan
 
 logger = logging.getLogger(__name__)
 
+_SAYS_LITTLE = "otel-gym: the span of a call of rollout %r says little"
+
+_BODIES = (
+    evidence_names.REQUEST,
+    evidence_names.RESPONSE,
+    evidence_names.REQUEST_RAW,
+    evidence_names.RESPONSE_RAW,
+)
+
+LIGHT_BYTES = 4096
+"""What a call without its bodies takes in memory, about."""
+
 
 class Telling:
-    """What others than its record are told of one call: metrics and the mirror. Lives on writer threads."""
+    """What others than its record are told of one call: metrics and the mirror.
+
+    Begun on a writer thread, where the bodies are read; told when nobody waits for it any more, by the teller.
+
+    Attributes:
+        size: what it takes in memory while it waits to be told, in bytes, about.
+    """
+
+    __slots__ = (
+        "_arrival",
+        "_body_facts",
+        "_category",
+        "_conversations",
+        "_copy",
+        "_evidence",
+        "_line_bytes",
+        "_mirroring",
+        "_provider_name",
+        "_receipt",
+        "_spans",
+        "_status",
+        "_teller",
+        "call",
+        "size",
+    )
 
     def __init__(
         self,
         call: Call,
         arrival: Arrival,
         spans: EvidenceSpans,
+        teller: Teller,
         mirroring: Mirroring | None,
         provider_name: str | None,
         conversations: Conversations,
     ) -> None:
         self.call = call
-        self._span: ReadableSpan | None = None
+        self.size = LIGHT_BYTES
         self._arrival = arrival
         self._spans = spans
+        self._teller = teller
         self._mirroring = mirroring if call.ancestry is not None and call.ancestry.sampled else None
         self._provider_name = provider_name
         self._conversations = conversations
-        self._facts: dict[str, AttributeValue] = {}
+        self._copy: LightSpan | None = None
+        self._receipt: Receipt | None = None
+        self._line_bytes: int | None = None
+        self._body_facts: dict[str, AttributeValue] | None = None
+        self._evidence: Mapping[str, Any] | None = None
+        self._status: int | None = None
+        self._category: str | None = None
 
     def end_span(self, evidence: dict[str, Any]) -> ReadableSpan:
-        """The ended span of the call, with this evidence and all that is told beside it."""
-        span = self._span = self._spans.end(self.call, evidence, self._learn(evidence))
-        return span
-
-    def _learn(self, evidence: dict[str, Any]) -> dict[str, AttributeValue]:
-        """A fault of ours costs what is told, never the record."""
+        """The ended span of the call, with this evidence. Keeps what the bodies tell, and them, where wanted."""
         call = self.call
+        self._status = evidence.get(evidence_names.STATUS_CODE)
+        self._category = evidence.get(evidence_names.ERROR_CATEGORY)
+        facts: dict[str, AttributeValue] = {}
         try:
-            self._facts = span_facts(call, evidence, self._arrival, self._provider_name, self._conversations)
-        except Exception:
-            logger.exception("otel-gym: the span of a call of rollout %r says little", call.rollout_id)
-        finally:
-            call.request_object = call.response_object = None
-        return self._facts
+            facts = body_facts(call)
+        except Exception:  # a fault of ours costs what is told, never the record
+            logger.exception(_SAYS_LITTLE, call.rollout_id)
+        self._body_facts = facts
+        span = self._spans.end(call, evidence, facts)
+        call.lighten()
+        if (mirroring := self._mirroring) is not None:
+            self._copy = mirroring.copy(span)
+            if mirroring.mirror.wants_content():
+                self._evidence = evidence
+                self.size += sum(getsizeof(evidence.get(name)) for name in _BODIES)
+        return span
 
     def written(self, line: bytes | None) -> None:
         """The client was let go: the record is on disk, as this line, or (None) it is lost."""
+        if self._body_facts is None:  # given up before its turn came: what is known without reading its bodies
+            status = self.call.status
+            self.end_span({} if status is None else {evidence_names.STATUS_CODE: status})
+        if line is not None:
+            self._line_bytes = len(line)
+            if self._mirroring is not None:
+                self._receipt = receipt(self.call.rollout_id, line)
+        self._teller.put(self)
+
+    def tell(self) -> None:
+        """Tell metrics and mirror. Called once, by the teller."""
         call = self.call
-        span, self._span = self._span, None
-        if span is None:  # given up before its turn came: what is known without reading its bodies
-            span = self.end_span({} if call.status is None else {evidence_names.STATUS_CODE: call.status})
+        facts = self._facts()
         if (measured := instruments()) is not None:
             first = call.latency_ttft_ms
             first_token = None if first is None or not call.is_stream else first / 1000
-            measured.call(self._facts, call.latency_ms / 1000, first_token, self._arrival.server_facts())
-            if line is None:
+            measured.call(facts, call.latency_ms / 1000, first_token, self._arrival.server_facts())
+            if self._line_bytes is None:
                 measured.lost()
             else:
-                measured.written(len(line))
-        if self._mirroring is not None:
-            self._mirroring.offer(call, span, self._facts, line)
+                measured.written(self._line_bytes)
+        if self._mirroring is not None and self._copy is not None:
+            if self._evidence is not None:
+                facts.update(content(call, self._evidence))
+            self._mirroring.mirror.offer_copy(self._copy, self._receipt or NOT_DURABLE, facts)
+
+    def _facts(self) -> dict[str, AttributeValue]:
+        facts: dict[str, AttributeValue] = {}
+        try:
+            facts = span_facts(
+                self.call,
+                self._body_facts or {},
+                self._status,
+                self._category,
+                self._arrival,
+                self._provider_name,
+                self._conversations,
+            )
+        except Exception:
+            logger.exception(_SAYS_LITTLE, self.call.rollout_id)
+        return facts

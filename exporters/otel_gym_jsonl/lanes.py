@@ -32,11 +32,6 @@ class Job:
         self._done = [done]  # a list, since its pop() is atomic: writer and keeper may settle at once
 
     @property
-    def has_more_to_tell(self) -> bool:
-        """Whether somebody wants the line itself, afterwards."""
-        return self._written is not None
-
-    @property
     def settled(self) -> bool:
         """Whether the one who waits has been told."""
         return not self._done

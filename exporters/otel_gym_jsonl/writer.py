@@ -31,7 +31,6 @@ from otel_gym_jsonl.syncs import Syncs, open_syncs
 logger = logging.getLogger(__name__)
 
 TURN_SECONDS = 0.002  # how long it keeps it to itself that a line is durable, to tell of several at once
-CLIENTS_FIRST_SECONDS = 0.0002  # the interpreter is theirs before what follows on a record is done
 PATIENCE_SECONDS = 0.05  # how long a busy thread may keep the others waiting before it is doubled
 BATON_SECONDS = 0.01  # that a thread waits until another has built and written
 FEW_THREADS = 2  # of which one builds and writes while the other syncs: where the system syncs side by side
@@ -113,6 +112,11 @@ class Writer:
     def bytes_written(self) -> int:
         """Of lines that are durable."""
         return self._files.bytes_written
+
+    @property
+    def backlog(self) -> int:
+        """Rollouts with lines that are accepted and not settled."""
+        return len(self._lanes)
 
     def drain(self, timeout: float) -> bool:
         """Wait until everything accepted is settled; what is not by then is marked incomplete and let go.
@@ -196,9 +200,9 @@ class Writer:
                 self._lines.build(turn, todo, self._files.room)
                 self._write_built(turn)
             self._sync_written(turn, syncs)
-            self._let_go(turn)
-            with self._lock:
+            with self._lock:  # before it tells: what comes in now need not have another thread
                 del self._working[me]
+            self._let_go(turn)
             if self._is_one_too_many(todo):
                 break
         if syncs is not None:
@@ -251,10 +255,8 @@ class Writer:
             self._telling += 1
         if told:
             self.markers.nudge()  # the disk takes what it gets
-        if any(job.has_more_to_tell for job in told):
-            time.sleep(CLIENTS_FIRST_SECONDS)
-            for job in told:
-                _tell(job, None)
+        for job in told:
+            _tell(job, None)
         with self._lock:
             self._telling -= 1
             self._wake_if_done()

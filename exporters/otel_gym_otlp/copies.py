@@ -5,7 +5,7 @@ An ended span is immutable, and shared with whoever reads it: what the writer sa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from sys import getsizeof
 from typing import Any
 
@@ -32,7 +32,8 @@ class LightSpan:
 
     Attributes:
         size: what it takes in memory, in bytes.
-        attributes: without evidence and content; those of the record stand first, the others in their order.
+        attributes: without evidence and content; those of the record stand first, the others in their order. None yet
+            of a bare copy.
         events: name, time in Unix nanoseconds, attributes without content.
     """
 
@@ -51,7 +52,7 @@ class LightSpan:
         "status",
     )
 
-    def __init__(self, span: ReadableSpan, context: SpanContext, attributes: dict[str, Any]) -> None:
+    def __init__(self, span: ReadableSpan, context: SpanContext) -> None:
         self.name: str = span.name
         self.context = _ids(context)
         self.parent: SpanContext | None = span.parent
@@ -59,22 +60,27 @@ class LightSpan:
         self.start_ns: int = span.start_time or 0
         self.end_ns: int = span.end_time or self.start_ns
         self.scope: InstrumentationScope | None = span.instrumentation_scope
-        self.attributes = attributes
+        self.attributes: dict[str, Any] = {}
         links, events = span.links, span.events
         self.links: tuple[tuple[SpanContext, Mapping[str, Any]], ...] = (
             tuple((_ids(link.context), link.attributes or {}) for link in links) if links else ()
         )
-        self.events: list[Event] = [_light_event(event) for event in events] if events else []
+        self.events: Sequence[Event] = [_light_event(event) for event in events] if events else ()
         status = span.status
-        description = status.description
-        if description and description != attributes.get(names.ERROR_TYPE):
-            description = None  # only the category is no payload
-        self.status: tuple[int, str | None] = (status.status_code.value, description)
-        self.size = SPAN_BYTES + size(attributes)
+        self.status: tuple[int, str | None] = (status.status_code.value, status.description)
+        self.size = SPAN_BYTES
         if events:
             self.size += sum(size(event[2]) + ATTRIBUTE_BYTES for event in self.events)
         if links:
             self.size += sum(size(link[1]) + ATTRIBUTE_BYTES for link in self.links)
+
+    def say(self, attributes: dict[str, Any]) -> None:
+        """Put these attributes on, once."""
+        self.attributes = attributes
+        self.size += size(attributes)
+        code, description = self.status
+        if description and description != attributes.get(names.ERROR_TYPE):  # only the category is no payload
+            self.status = code, None
 
 
 def _ids(context: SpanContext) -> SpanContext:
@@ -89,10 +95,22 @@ def _light_event(event: SdkEvent) -> Event:
     return event.name, event.timestamp, attributes
 
 
+def bare_copy(span: ReadableSpan) -> LightSpan:
+    """The copy of an ended span, still without attributes.
+
+    Raises:
+        ValueError: the span has no context.
+    """
+    context = span.get_span_context()
+    if context is None:
+        raise ValueError("a span without a context cannot be mirrored")
+    return LightSpan(span, context)
+
+
 def light_copy(
     span: ReadableSpan, receipt: Receipt | None, instead: Mapping[str, Any] | None = None
 ) -> tuple[LightSpan, Content]:
-    """The copy, and apart from it the content. Touches no payload: strings are handed on, not read.
+    """The copy, and apart from it the content.
 
     Args:
         span: ended.
@@ -102,22 +120,26 @@ def light_copy(
     Raises:
         ValueError: the span has no context.
     """
-    context = span.get_span_context()
-    if context is None:
-        raise ValueError("a span without a context cannot be mirrored")
+    copy = bare_copy(span)
+    return copy, describe(copy, receipt, span.attributes or {} if instead is None else instead)
+
+
+def describe(copy: LightSpan, receipt: Receipt | None, says: Mapping[str, Any]) -> Content:
+    """Put attributes on a bare copy, but for evidence and content; the content, to be held apart from it.
+
+    Touches no payload: strings are handed on, not read.
+    """
     attributes = {} if receipt is None else _of_record(receipt)
     content: Content = {}
-    if instead is not None and names.CONTENT.isdisjoint(instead):
-        attributes.update(instead)
-        return LightSpan(span, context, attributes), content
-    for key, value in plain(span.attributes or {} if instead is None else instead).items():
+    for key, value in plain(says).items():
         if key.startswith(EVIDENCE):
             continue
         if key in names.CONTENT:
             content[key] = value
         else:
             attributes[key] = value
-    return LightSpan(span, context, attributes), content
+    copy.say(attributes)
+    return content
 
 
 def _of_record(receipt: Receipt) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME
 from opentelemetry.sdk.trace import ReadableSpan
 
 from otel_gym_otlp import environment
-from otel_gym_otlp.copies import light_copy
+from otel_gym_otlp.copies import LightSpan, bare_copy, describe
 from otel_gym_otlp.delivery import Delivery
 from otel_gym_otlp.destinations import Destination, standard
 from otel_gym_otlp.lane import REPORT_SECONDS, Lane
@@ -112,13 +112,7 @@ class Mirror:
         """Whether message content of a span would go anywhere now: when not, nobody need make it."""
         return any(lane.content and lane.wanted() for lane in self._lanes)
 
-    def offer(
-        self,
-        span: ReadableSpan,
-        receipt: Receipt | None = None,
-        attributes: Mapping[str, Any] | None = None,
-        delivery: Delivery | None = None,
-    ) -> None:
+    def offer(self, span: ReadableSpan, receipt: Receipt | None = None, delivery: Delivery | None = None) -> None:
         """Take a copy of an ended span. Never blocks, never raises.
 
         Attributes of evidence stay behind; content goes along to those destinations that want it.
@@ -126,17 +120,30 @@ class Mirror:
         Args:
             span: ended, sampled; its attributes as they shall be seen.
             receipt: what became of the record; None for a span that has none.
-            attributes: what the copy has instead of the span's own; None: those.
             delivery: is told when it has arrived, or is lost.
         """
         try:
+            if self.wanted():
+                self.offer_copy(bare_copy(span), receipt, span.attributes or {}, delivery)
+        except Exception as exc:  # noqa: BLE001  whatever is wrong with a span, its call is not to feel it
+            _cannot_be_mirrored(exc)
+
+    def offer_copy(
+        self,
+        copy: LightSpan,
+        receipt: Receipt | None,
+        attributes: Mapping[str, Any],
+        delivery: Delivery | None = None,
+    ) -> None:
+        """Take a bare copy that was made before, with the attributes that it shall have. Else as `offer`."""
+        try:
             lanes = [lane for lane in self._lanes if lane.wanted()]
             if lanes:
-                copy, content = light_copy(span, receipt, attributes)
+                content = describe(copy, receipt, attributes)
                 for lane in lanes:
                     lane.offer(copy, content, delivery)
-        except Exception as exc:  # noqa: BLE001  whatever is wrong with a span, its call is not to feel it
-            logger.error("otel-gym: a span cannot be mirrored: %s", type(exc).__name__)
+        except Exception as exc:  # noqa: BLE001
+            _cannot_be_mirrored(exc)
 
     @property
     def shed(self) -> Counter[str]:
@@ -192,6 +199,10 @@ class Mirror:
     def _abandon(self) -> None:
         for lane in self._lanes:
             lane.abandon()
+
+
+def _cannot_be_mirrored(error: Exception) -> None:
+    logger.error("otel-gym: a span cannot be mirrored: %s", type(error).__name__)
 
 
 _mirrors: weakref.WeakSet[Mirror] = weakref.WeakSet()

@@ -1,0 +1,167 @@
+"""The teller: tells metrics and mirror of calls whose records are on disk, when clients and writers do not need the
+interpreter.
+
+One after the other, in the order in which the records became durable: a conversation goes on from what came before.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+logger = logging.getLogger(__name__)
+
+LINGER_SECONDS: Final = 0.05
+"""Calls that come within it are told of in a row: a thread that wakes for each costs more than what it does."""
+
+GIVE_WAY_SECONDS: Final = 1.0
+"""How long those who are told wait for a crowd to pass."""
+
+IN_A_ROW: Final = 16
+"""Then the server's threads come in between."""
+
+LOOK_SECONDS: Final = 0.02
+IDLE_SECONDS: Final = 10.0
+"""A thread that finds nothing to do for so long ends."""
+
+
+class Tellable(Protocol):
+    """Something to tell: `size` is what it takes in memory until then, in bytes."""
+
+    size: int
+
+    def tell(self) -> None:
+        """Tell it. Called once."""
+        ...
+
+
+class Teller:
+    """Tells what it is given on a thread of its own, which runs as long as there is something to tell.
+
+    While the writers are crowded it gives way, for a second at most. What waits is bounded: beyond that, who comes
+    with more tells of those before. Safe from any thread; a forked child starts over with nothing to tell.
+
+    Args:
+        crowded: whether many records wait for their disk now.
+        max_bytes: bound of what waits, in bytes of memory.
+    """
+
+    def __init__(self, crowded: Callable[[], bool], max_bytes: int) -> None:
+        self._crowded = crowded
+        self._max_bytes = max_bytes
+        self._begin()
+        _tellers.add(self)
+
+    def _begin(self) -> None:
+        """All that a process has to itself."""
+        self._lock = threading.Lock()
+        self._some = threading.Condition(self._lock)
+        self._none = threading.Condition(self._lock)
+        self._order = threading.Lock()  # of the one who tells
+        self._waiting: deque[Tellable] = deque()
+        self._bytes = 0
+        self._hurried = 0
+        self._hurry = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._sleeps = False
+
+    # ------------------------------------------------------------------ any thread
+
+    def put(self, one: Tellable) -> None:
+        """Have it told, soon. Told at once, by the caller, where no thread is to be had."""
+        with self._lock:
+            self._waiting.append(one)
+            self._bytes += one.size
+            no_thread = not self._ensure_thread()
+            if self._sleeps:
+                self._sleeps = False
+                self._some.notify()
+        while (no_thread or self._bytes > self._max_bytes) and self._tell_next():
+            pass
+
+    def flush(self, timeout: float) -> bool:
+        """Tell what waits, without giving way; returns whether nothing is left. Blocks, for so many seconds at most."""
+        with self._lock:
+            self._hurried += 1
+            self._hurry.set()
+            done = self._none.wait_for(lambda: not self._bytes, timeout)
+            self._hurried -= 1
+            if not self._hurried:
+                self._hurry.clear()
+        return done
+
+    def _ensure_thread(self) -> bool:
+        """With the lock held: whether there is a thread."""
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="otel-gym-teller", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the process is ending, or at its limit
+                return False
+            self._thread = thread
+        return True
+
+    def _tell_next(self) -> bool:
+        """Tell the one that came first; False when none waits."""
+        with self._order:
+            try:
+                one = self._waiting.popleft()
+            except IndexError:
+                return False
+            try:
+                one.tell()
+            except Exception:
+                logger.exception("otel-gym: what follows on a record failed")
+            with self._lock:
+                self._bytes -= one.size
+                if not self._bytes:
+                    self._none.notify_all()
+        return True
+
+    # ------------------------------------------------------------------ the teller's thread
+
+    def _run(self) -> None:
+        while self._wait():
+            self._hurry.wait(LINGER_SECONDS)
+            self._give_way()
+            for told in range(len(self._waiting)):
+                if told % IN_A_ROW == 0:
+                    time.sleep(0)
+                self._tell_next()
+
+    def _wait(self) -> bool:
+        """Until there is something to tell; False when the thread is to end."""
+        with self._lock:
+            while not self._waiting:
+                self._sleeps = True
+                if not self._some.wait(IDLE_SECONDS) and not self._waiting:
+                    self._sleeps = False
+                    self._thread = None
+                    return False
+        return True
+
+    def _give_way(self) -> None:
+        until = time.monotonic() + GIVE_WAY_SECONDS
+        while self._crowded() and self._bytes < self._max_bytes and time.monotonic() < until:
+            if self._hurry.wait(LOOK_SECONDS):
+                return
+
+    def _abandon(self) -> None:
+        self._begin()
+
+
+_tellers: weakref.WeakSet[Teller] = weakref.WeakSet()
+
+
+def _abandon_all() -> None:
+    for teller in list(_tellers):
+        teller._abandon()
+
+
+os.register_at_fork(after_in_child=_abandon_all)
