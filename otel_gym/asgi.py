@@ -22,3 +22,13 @@ def header_values(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> list
     """The values of all headers of this name (lower case), in order."""
     length = len(wanted)
     return [bytes(value) for name, value in headers if len(name) == length and name.lower() == wanted]
+
+
+def some_headers(headers: Iterable[tuple[bytes, bytes]], wanted: frozenset[bytes]) -> dict[bytes, list[bytes]]:
+    """The values of those of these headers (lower case) that are there, each in order; in one pass."""
+    found: dict[bytes, list[bytes]] = {}
+    for name, value in headers:
+        lowered = bytes(name).lower()
+        if lowered in wanted:
+            found.setdefault(lowered, []).append(bytes(value))
+    return found

@@ -42,7 +42,12 @@ Stage = Callable[[bytes], Iterator[bytes]]
 
 def encoding_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """What the `Content-Encoding` headers say together, "" without one."""
-    return ", ".join([value.decode("latin-1") for value in header_values(headers, b"content-encoding")])
+    return encoding_said(header_values(headers, b"content-encoding"))
+
+
+def encoding_said(values: Iterable[bytes]) -> str:
+    """What these values of `Content-Encoding` say together, "" without one."""
+    return ", ".join([value.decode("latin-1") for value in values])
 
 
 class Decoder:

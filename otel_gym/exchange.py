@@ -11,15 +11,14 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from enum import Enum
 from typing import Any, Final
 
-from otel_gym.asgi import Message, Receive, Scope, Send, header_values
+from otel_gym.asgi import Message, Receive, Scope, Send, some_headers
 from otel_gym.calls import Call
-from otel_gym.content_encoding import encoding_of
+from otel_gym.content_encoding import encoding_said
 from otel_gym.correlation import Route
-from otel_gym.metrics import instruments
 from otel_gym.passing_stream import PassingStream
 from otel_gym.provider import Durable, Pipeline
 from otel_gym.redirects import redirected
@@ -34,6 +33,8 @@ MODEL_CALL_ID: Final = "otel_gym.model_call_id"
 
 LINGER_SECONDS: Final = 0.05
 """How long an application may go on after the terminal event before its client gets it all the same."""
+
+_TELLING: Final = frozenset({b"content-encoding", b"content-type", b"content-length"})
 
 MOST_HELD_BYTES: Final = 1 << 20
 """What an application may send behind the terminal event before it has to wait again."""
@@ -170,13 +171,14 @@ class Exchange:
         if not isinstance(headers, (list, tuple)):  # any iterable will do, and some can be gone through only once
             headers = list(headers)
             message = {**message, "headers": headers}
-        encoding = encoding_of(headers)
-        media_type = _first(headers, b"content-type").partition(b";")[0].strip().lower()
+        said = some_headers(headers, _TELLING)
+        encoding = encoding_said(said.get(b"content-encoding", ()))
+        media_type = _first(said, b"content-type").partition(b";")[0].strip().lower()
         call.is_stream = media_type == b"text/event-stream"
         call.response.encoding = encoding
         if call.is_stream:
             self._stream = PassingStream(call.dialect, encoding, call.first_token, call.response.limit)
-        length = _first(headers, b"content-length").strip()
+        length = _first(said, b"content-length").strip()
         self._to_come = int(length) if length.isdigit() and len(length) < 19 else None
         return message if self._route is None else redirected(self.scope, self._route, message)
 
@@ -281,7 +283,7 @@ class Exchange:
         if turn is not None:
             await asyncio.wait((turn,))
         held_since, self._held_since = self._held_since, None
-        if held_since is not None and (measured := instruments()) is not None:
+        if held_since is not None and (measured := self._pipeline.measured) is not None:
             measured.added(time.perf_counter() - held_since)
         try:
             while self._held:
@@ -347,9 +349,9 @@ def _outcome(scope: Scope) -> Any:
         return None
 
 
-def _first(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> bytes:
-    """Value of the first header of this name (lower case), empty without one."""
-    values = header_values(headers, wanted)
+def _first(said: Mapping[bytes, list[bytes]], name: bytes) -> bytes:
+    """The first value of a header, empty without one."""
+    values = said.get(name)
     return values[0] if values else b""
 
 

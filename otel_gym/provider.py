@@ -23,7 +23,7 @@ from otel_gym.collecting import Collection
 from otel_gym.conversations import Conversations
 from otel_gym.errors import OtelGymError
 from otel_gym.evidence_spans import EvidenceSpans, standard_sampler
-from otel_gym.metrics import instruments
+from otel_gym.metrics import Instruments, instruments
 from otel_gym.mirroring import UNTOLD_PART, Mirroring, has_destination
 from otel_gym.settings import Settings
 from otel_gym.teller import Teller
@@ -43,7 +43,7 @@ OPENING_SECONDS = 10.0
 CROWD = 16
 """Rollouts whose records wait for their disk: with more, metrics and mirror are told later."""
 
-LETTERS_AT_ONCE = 16
+LETTERS_AT_ONCE = 32
 """Clients that are let go in one iteration of the event loop: what else is due comes in between."""
 
 LAST_SECONDS = 1.0
@@ -90,12 +90,14 @@ class Pipeline:
         SettingsError: the capture directory cannot be used.
 
     Attributes:
+        measured: where the metrics of the call that arrived last go; None for nowhere.
         is_drained: the server runs the lifespan of an application, and so waits for the last records.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.is_drained = False
+        self.measured: Instruments | None = None
         directory = settings.open_capture_dir()
         self.writer = Writer(
             directory,
@@ -122,14 +124,15 @@ class Pipeline:
 
     def arrived(self, call: Call, scope: Scope) -> None:
         """A call begins: keep what its span will tell, and put our trace context into the scope's headers."""
+        self.measured = instruments()
         mirroring = self._mirroring
         if mirroring is not None and mirroring.mirror.wanted():
             headers = scope.get("headers", ())
             ancestry = call.ancestry = mirroring.parentage.of(call.rollout_id, call.model_call_id, scope)
             scope["headers"] = ancestry.forwarded(headers)
-            if ancestry.sampled or instruments() is not None:
+            if ancestry.sampled or self.measured is not None:
                 call.arrival = Arrival(scope, headers)
-        elif instruments() is not None:
+        elif self.measured is not None:
             call.arrival = Arrival(scope, scope.get("headers", ()))
 
     def submit(self, call: Call) -> Durable:
