@@ -55,6 +55,7 @@ class Teller:
     def __init__(self, crowded: Callable[[], bool], max_bytes: int) -> None:
         self._crowded = crowded
         self._max_bytes = max_bytes
+        self._enough_bytes = max_bytes - max_bytes // 8
         self._begin()
         _tellers.add(self)
 
@@ -66,8 +67,8 @@ class Teller:
         self._order = threading.Lock()  # of the one who tells
         self._waiting: deque[Tellable] = deque()
         self._bytes = 0
+        self._pressed = threading.Condition(self._lock)
         self._hurried = 0
-        self._hurry = threading.Event()
         self._thread: threading.Thread | None = None
         self._sleeps = False
 
@@ -77,11 +78,13 @@ class Teller:
         """Have it told, soon. Told at once, by the caller, where no thread is to be had."""
         with self._lock:
             self._waiting.append(one)
-            self._bytes += one.size
+            before, self._bytes = self._bytes, self._bytes + one.size
             no_thread = not self._ensure_thread()
             if self._sleeps:
                 self._sleeps = False
                 self._some.notify()
+            elif before <= self._enough_bytes < self._bytes:
+                self._pressed.notify()
         while (no_thread or self._bytes > self._max_bytes) and self._tell_next():
             pass
 
@@ -89,11 +92,9 @@ class Teller:
         """Tell what waits, without giving way; returns whether nothing is left. Blocks, for so many seconds at most."""
         with self._lock:
             self._hurried += 1
-            self._hurry.set()
+            self._pressed.notify_all()
             done = self._none.wait_for(lambda: not self._bytes, timeout)
             self._hurried -= 1
-            if not self._hurried:
-                self._hurry.clear()
         return done
 
     def _ensure_thread(self) -> bool:
@@ -128,8 +129,8 @@ class Teller:
 
     def _run(self) -> None:
         while self._wait():
-            self._hurry.wait(LINGER_SECONDS)
-            self._give_way()
+            if not self._is_pressed_within(LINGER_SECONDS):
+                self._give_way()
             for told in range(len(self._waiting)):
                 if told % IN_A_ROW == 0:
                     time.sleep(0)
@@ -148,9 +149,14 @@ class Teller:
 
     def _give_way(self) -> None:
         until = time.monotonic() + GIVE_WAY_SECONDS
-        while self._crowded() and self._bytes < self._max_bytes and time.monotonic() < until:
-            if self._hurry.wait(LOOK_SECONDS):
+        while self._crowded() and time.monotonic() < until:
+            if self._is_pressed_within(LOOK_SECONDS):
                 return
+
+    def _is_pressed_within(self, seconds: float) -> bool:
+        """Whether somebody waits for it, or room runs out: known at once, or after so many seconds."""
+        with self._lock:
+            return self._pressed.wait_for(lambda: self._hurried > 0 or self._bytes > self._enough_bytes, seconds)
 
     def _abandon(self) -> None:
         self._begin()

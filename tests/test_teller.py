@@ -84,7 +84,7 @@ def test_it_does_not_give_way_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_beyond_the_bound_who_comes_tells_of_those_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LINGER_SECONDS", PATIENCE_S)
+    monkeypatch.setattr(Teller, "_run", lambda _teller: None)  # the thread does not get to it
     told: list[str] = []
     teller = a_teller(max_bytes=100)
     for number in range(12):
@@ -93,6 +93,17 @@ def test_beyond_the_bound_who_comes_tells_of_those_before(monkeypatch: pytest.Mo
     teller.put(Note(told, "large", size=500))
     assert told == [*(str(number) for number in range(12)), "large"]
     assert teller.flush(0)
+
+
+def test_when_room_runs_out_it_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LINGER_SECONDS", "GIVE_WAY_SECONDS"):
+        monkeypatch.setattr(module, name, 10 * PATIENCE_S)
+    told: list[str] = []
+    teller = a_teller(crowded=True, max_bytes=100)
+    teller.put(Note(told, "a", size=80))
+    assert told == []
+    teller.put(Note(told, "b", size=10))
+    assert eventually(lambda: told == ["a", "b"])
 
 
 def test_two_who_tell_at_once_keep_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
