@@ -381,3 +381,19 @@ def test_more_threads_write_while_some_are_held_and_end_when_none_is(directory: 
     assert threads_of(writer) <= 2
     writer.close()
     assert [] == markers(directory)
+
+
+def test_those_who_take_their_time_over_what_is_written_hold_no_other_rollout(directory: Path) -> None:
+    writer = Writer(directory, threads=2)
+    go_on = threading.Event()
+
+    def take_time(_line: bytes | None) -> None:
+        assert go_on.wait(2 * PATIENCE_S)
+
+    for number in range(4):
+        told: Told = Future()
+        writer.submit(f"r{number}", lambda: b"{}\n", told.set_result, take_time)
+        assert told.result(PATIENCE_S) is None
+    go_on.set()
+    writer.close(PATIENCE_S)
+    assert [] == markers(directory)

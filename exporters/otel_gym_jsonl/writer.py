@@ -70,7 +70,8 @@ class Writer:
         self._threads = 0
         self._regular_threads = 1  # until the first knows what the system gives
         self._telling = 0  # threads that tell of what is done
-        self._working: dict[int, Turn] = {}  # thread ident -> what it works on
+        self._working: dict[int, Turn] = {}  # thread ident -> what it works on, or tells of
+        self._writing = 0  # of these threads, those that do more than tell
         self._parked: list[tuple[float, int, Lane]] = []
         self._sequence = itertools.count()
         self._keeper: object | None = None  # the token of the one that runs
@@ -162,7 +163,7 @@ class Writer:
             self._keeper = keeper
         if not self._threads and not self._add_thread():
             raise RuntimeError("no thread can be started")
-        if self._threads > len(self._working) or rollout_id in self._lanes:
+        if self._threads > self._writing or rollout_id in self._lanes:
             return
         if self._threads < self._regular_threads or (self._threads < self._max_threads and self._is_slow(now)):
             self._add_thread()
@@ -196,13 +197,17 @@ class Writer:
             turn = Turn(lane)
             with self._lock:
                 self._working[me] = turn
+                self._writing += 1
             with _for_a_while(self._baton):
                 self._lines.build(turn, todo, self._files.room)
                 self._write_built(turn)
             self._sync_written(turn, syncs)
             with self._lock:  # before it tells: what comes in now need not have another thread
-                del self._working[me]
+                self._writing -= 1
+            turn.busy_since = time.monotonic()  # who is told may take their time: the keeper sees that
             self._let_go(turn)
+            with self._lock:
+                del self._working[me]
             if self._is_one_too_many(todo):
                 break
         if syncs is not None:
