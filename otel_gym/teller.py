@@ -6,6 +6,7 @@ One after the other, in the order in which the records became durable: a convers
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -118,11 +119,13 @@ class Teller:
             try:
                 one.tell()
             except Exception:
-                logger.exception("otel-gym: what follows on a record failed")
-            with self._lock:
-                self._bytes -= one.size
-                if not self._bytes:
-                    self._none.notify_all()
+                with contextlib.suppress(Exception):  # a log handler that raises must not end our thread
+                    logger.exception("otel-gym: what follows on a record failed")
+            finally:
+                with self._lock:
+                    self._bytes -= one.size
+                    if not self._bytes:
+                        self._none.notify_all()
         return True
 
     # ------------------------------------------------------------------ the teller's thread

@@ -166,3 +166,16 @@ def test_a_forked_child_has_nothing_of_its_parent_s_to_tell(monkeypatch: pytest.
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert teller.flush(PATIENCE_S)
     assert told == ["parent"]
+
+
+def test_a_log_handler_that_raises_does_not_end_the_telling(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("odd")
+
+    monkeypatch.setattr(module.logger, "exception", fail)
+    told: list[str] = []
+    teller = a_teller()
+    teller.put(Note(told, "bad", then=fail))
+    assert teller.flush(PATIENCE_S)
+    teller.put(Note(told, "good"))
+    assert (teller.flush(PATIENCE_S), told) == (True, ["good"])
