@@ -112,13 +112,9 @@ class Pipeline:
         self._last_letters: _Letters | None = None  # nearly always there is one loop
         self._conversations = Conversations()
         self._mirroring: Mirroring | None = None
-        self._teller = Teller(self._is_crowded, settings.mirror_queue_bytes // UNTOLD_PART)
+        writer = self.writer  # not `self`: a pipeline goes with its last application, without the garbage collector
+        self._teller = Teller(lambda: writer.backlog > CROWD, settings.mirror_queue_bytes // UNTOLD_PART)
         self._start_mirroring()
-
-    @property
-    def mirrors(self) -> bool:
-        """Whether spans go anywhere."""
-        return self._mirroring is not None
 
     # ------------------------------------------------------------------ on the event loop
 
@@ -234,9 +230,6 @@ class Pipeline:
         if self._mirroring is not None:
             self._mirroring.mirror.close(max(0.0, deadline - time.monotonic()))
 
-    def _is_crowded(self) -> bool:
-        return self.writer.backlog > CROWD
-
 
 class _Letters:
     """Results for one event loop, delivered together: one wake-up for all that came in meanwhile."""
@@ -326,12 +319,11 @@ def _drain_last() -> None:
         pipeline.writer.drain(LAST_SECONDS)
 
 
-def _close_mirrors() -> None:
-    """At the end of the process: the last records first, then their spans."""
+def _close_all() -> None:
+    """At the end of the process: the last records first, then their metrics and spans."""
     for pipeline in list(_pipelines.values()):
-        if pipeline.mirrors:
-            with contextlib.suppress(Exception):
-                pipeline.close()
+        with contextlib.suppress(Exception):
+            pipeline.close()
 
 
-atexit.register(_close_mirrors)
+atexit.register(_close_all)

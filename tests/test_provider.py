@@ -8,12 +8,13 @@ import re
 import subprocess
 import sys
 import threading
+import weakref
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from otel_gym import CaptureMiddleware, Settings
+from otel_gym import CaptureMiddleware, Settings, semconv
 from otel_gym.provider import LETTERS_AT_ONCE, Durable, _Letters, pipeline_for
 from otel_gym.testing import Exchange, ScriptedModel, answer, stream
 from otel_gym_jsonl import CaptureStore
@@ -145,3 +146,33 @@ async def test_few_clients_are_let_go_in_one_iteration_of_the_loop() -> None:
     late = Durable()
     letters.post(late)
     await asyncio.wait_for(late.wait(), 5)
+
+
+def test_a_pipeline_goes_with_its_last_application_and_needs_no_garbage_collector(tmp_path: Path) -> None:
+    gone = weakref.ref(pipeline_for(Settings(observability_enabled=True, model_call_capture_dir=tmp_path)))
+    assert gone() is None
+
+
+_LAST_METRICS = """
+import asyncio, sys
+from opentelemetry import metrics
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, PeriodicExportingMetricReader
+metrics.set_meter_provider(MeterProvider([PeriodicExportingMetricReader(ConsoleMetricExporter())]))
+from otel_gym import CaptureMiddleware, Settings, semconv
+from otel_gym.testing import Exchange, ScriptedModel, answer
+app = CaptureMiddleware(
+    ScriptedModel.of(answer("chat", "hi")),
+    settings=Settings(observability_enabled=True, model_call_capture_dir=sys.argv[1], mirror=False),
+)
+async def main():
+    async with Exchange(app, "/ng-rollout/0-0/v1/chat/completions", b"{}") as call:
+        await call.rest()
+asyncio.run(main())
+"""
+
+
+def test_metrics_of_the_last_calls_are_told_at_the_end_of_the_process(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _LAST_METRICS, str(tmp_path)]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert semconv.RECORDS_WRITTEN in said
