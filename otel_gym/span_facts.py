@@ -53,6 +53,35 @@ def body_facts(call: Call) -> dict[str, AttributeValue]:
     return {**dialect.request_facts(call.request_object or {}), **dialect.response_facts(call.response_object or {})}
 
 
+def chained_facts(
+    call: Call, of_bodies: Mapping[str, AttributeValue], arrival: Arrival, conversations: Conversations
+) -> Mapping[str, AttributeValue]:
+    """What `body_facts` gave, and the conversation where responses make a chain.
+
+    For the calls of a rollout in their order: those that go on from this one learn of it here.
+    """
+    if call.dialect.name != "responses":
+        return of_bodies
+    facts: dict[str, AttributeValue] = {**caller_facts(arrival.headers), **_session_facts(call), **of_bodies}
+    conversation = facts.get(semconv.CONVERSATION_ID) or conversations.before(call.rollout_id, facts) or _session(facts)
+    if conversation is None:
+        conversations.remember(call.rollout_id, of_bodies)
+        return of_bodies
+    chained = {**of_bodies, semconv.CONVERSATION_ID: conversation}
+    conversations.remember(call.rollout_id, chained)
+    return chained
+
+
+def _session_facts(call: Call) -> dict[str, AttributeValue]:
+    session = call.client_session_id
+    return {} if session is None else {semconv.CLIENT_SESSION_ID: session[:LONGEST_SEARCHED]}
+
+
+def _session(facts: Mapping[str, AttributeValue]) -> AttributeValue | None:
+    """A session stands for the conversation where nobody names one."""
+    return facts.get(semconv.CLIENT_SESSION_ID) or facts.get(semconv.CALLER_SESSION_ID)
+
+
 def span_facts(
     call: Call,
     of_bodies: Mapping[str, AttributeValue],
@@ -60,16 +89,14 @@ def span_facts(
     category: str | None,
     arrival: Arrival,
     provider_name: str | None,
-    conversations: Conversations,
 ) -> dict[str, AttributeValue]:
     """The attributes of a call's span, without content and without evidence; what is not known is absent.
 
     Args:
-        of_bodies: what `body_facts` gave.
+        of_bodies: what `chained_facts` gave.
         status, category: as in its record.
         arrival: what the request said of itself.
         provider_name: the setting.
-        conversations: those of calls before, which learn of this one.
     """
     dialect = call.dialect
     facts: dict[str, AttributeValue] = {
@@ -80,23 +107,14 @@ def span_facts(
         **rollout_facts(call.rollout_id),
         **of_bodies,
         **caller_facts(arrival.headers),
+        **_session_facts(call),
     }
     if call.model_server_name is not None:
         facts[semconv.MODEL_REF_NAME] = call.model_server_name[:LONGEST_SEARCHED]
-    if call.client_session_id is not None:
-        facts[semconv.CLIENT_SESSION_ID] = call.client_session_id[:LONGEST_SEARCHED]
     if call.is_stream and call.latency_ttft_ms is not None:
         facts[semconv.RESPONSE_TIME_TO_FIRST_CHUNK] = call.latency_ttft_ms / 1000
-    if semconv.CONVERSATION_ID not in facts:
-        conversation = (
-            conversations.before(call.rollout_id, facts)
-            or facts.get(semconv.CLIENT_SESSION_ID)
-            or facts.get(semconv.CALLER_SESSION_ID)
-        )
-        if conversation is not None:
-            facts[semconv.CONVERSATION_ID] = conversation
-    if dialect.name == "responses":
-        conversations.remember(call.rollout_id, facts)
+    if semconv.CONVERSATION_ID not in facts and (session := _session(facts)) is not None:
+        facts[semconv.CONVERSATION_ID] = session
     if status is not None:
         facts[semconv.HTTP_RESPONSE_STATUS_CODE] = status
     if category is not None:

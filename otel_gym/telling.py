@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from sys import getsizeof
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opentelemetry.sdk.trace import ReadableSpan
 
@@ -16,7 +16,7 @@ from otel_gym.evidence_spans import EvidenceSpans
 from otel_gym.metrics import instruments
 from otel_gym.mirroring import NOT_DURABLE, Mirroring, content, receipt
 from otel_gym.semconv import AttributeValue
-from otel_gym.span_facts import body_facts, span_facts
+from otel_gym.span_facts import body_facts, chained_facts, span_facts
 from otel_gym.teller import Teller
 from otel_gym_jsonl import attributes as evidence_names
 from otel_gym_otlp.receipt import Receipt
@@ -39,6 +39,17 @@ LIGHT_BYTES = 4096
 """What a call without its bodies takes in memory, about."""
 
 
+class _Ended(NamedTuple):
+    """What is kept of a call whose span has ended, and what it takes in memory, in bytes."""
+
+    body_facts: Mapping[str, AttributeValue]
+    status: int | None
+    category: str | None
+    copy: LightSpan | None
+    evidence: Mapping[str, Any] | None
+    size: int
+
+
 class Telling:
     """What others than its record are told of one call: metrics and the mirror.
 
@@ -50,17 +61,13 @@ class Telling:
 
     __slots__ = (
         "_arrival",
-        "_body_facts",
-        "_category",
         "_conversations",
-        "_copy",
-        "_evidence",
+        "_ended",
         "_line_bytes",
         "_mirroring",
         "_provider_name",
         "_receipt",
         "_spans",
-        "_status",
         "_teller",
         "call",
         "size",
@@ -84,39 +91,43 @@ class Telling:
         self._mirroring = mirroring if call.ancestry is not None and call.ancestry.sampled else None
         self._provider_name = provider_name
         self._conversations = conversations
-        self._copy: LightSpan | None = None
+        self._ended: list[_Ended] = []  # the first counts: a call may be given up while it is read
         self._receipt: Receipt | None = None
         self._line_bytes: int | None = None
-        self._body_facts: dict[str, AttributeValue] | None = None
-        self._evidence: Mapping[str, Any] | None = None
-        self._status: int | None = None
-        self._category: str | None = None
 
     def end_span(self, evidence: dict[str, Any]) -> ReadableSpan:
         """The ended span of the call, with this evidence. Keeps what the bodies tell, and them, where wanted."""
+        span = self._end(evidence)
+        self.call.lighten()
+        return span
+
+    def _end(self, evidence: dict[str, Any], size: int = LIGHT_BYTES) -> ReadableSpan:
         call = self.call
-        self._status = evidence.get(evidence_names.STATUS_CODE)
-        self._category = evidence.get(evidence_names.ERROR_CATEGORY)
         facts: dict[str, AttributeValue] = {}
+        chained: Mapping[str, AttributeValue] = facts
         try:
-            facts = body_facts(call)
+            chained = facts = body_facts(call)
+            chained = chained_facts(call, facts, self._arrival, self._conversations)
         except Exception:  # a fault of ours costs what is told, never the record
             logger.exception(_SAYS_LITTLE, call.rollout_id)
-        self._body_facts = facts
         span = self._spans.end(call, evidence, facts)
-        call.lighten()
+        copy = kept = None
         if (mirroring := self._mirroring) is not None:
-            self._copy = mirroring.copy(span)
+            copy = mirroring.copy(span)
             if mirroring.mirror.wants_content():
-                self._evidence = evidence
-                self.size += sum(getsizeof(evidence.get(name)) for name in _BODIES)
+                kept = evidence
+                size += sum(getsizeof(evidence.get(name)) for name in _BODIES)
+        status, category = evidence.get(evidence_names.STATUS_CODE), evidence.get(evidence_names.ERROR_CATEGORY)
+        self._ended.append(_Ended(chained, status, category, copy, kept, size))
         return span
 
     def written(self, line: bytes | None) -> None:
         """The client was let go: the record is on disk, as this line, or (None) it is lost."""
-        if self._body_facts is None:  # given up before its turn came: what is known without reading its bodies
-            status = self.call.status
-            self.end_span({} if status is None else {evidence_names.STATUS_CODE: status})
+        if not self._ended:  # given up before, or while, its bodies are read: what is known without them, which stay
+            call = self.call
+            size = sum(0 if body.too_large else body.size for body in (call.request, call.response))
+            self._end({} if call.status is None else {evidence_names.STATUS_CODE: call.status}, LIGHT_BYTES + size)
+        self.size = self._ended[0].size
         if line is not None:
             self._line_bytes = len(line)
             if self._mirroring is not None:
@@ -125,8 +136,8 @@ class Telling:
 
     def tell(self) -> None:
         """Tell metrics and mirror. Called once, by the teller."""
-        call = self.call
-        facts = self._facts()
+        call, ended = self.call, self._ended[0]
+        facts = self._facts(ended)
         if (measured := instruments()) is not None:
             first = call.latency_ttft_ms
             first_token = None if first is None or not call.is_stream else first / 1000
@@ -135,22 +146,21 @@ class Telling:
                 measured.lost()
             else:
                 measured.written(self._line_bytes)
-        if self._mirroring is not None and self._copy is not None:
-            if self._evidence is not None:
-                facts.update(content(call, self._evidence))
-            self._mirroring.mirror.offer_copy(self._copy, self._receipt or NOT_DURABLE, facts)
+        if self._mirroring is not None and ended.copy is not None:
+            if ended.evidence is not None:
+                facts.update(content(call, ended.evidence))
+            self._mirroring.mirror.offer_copy(ended.copy, self._receipt or NOT_DURABLE, facts)
 
-    def _facts(self) -> dict[str, AttributeValue]:
+    def _facts(self, ended: _Ended) -> dict[str, AttributeValue]:
         facts: dict[str, AttributeValue] = {}
         try:
             facts = span_facts(
                 self.call,
-                self._body_facts or {},
-                self._status,
-                self._category,
+                ended.body_facts,
+                ended.status,
+                ended.category,
                 self._arrival,
                 self._provider_name,
-                self._conversations,
             )
         except Exception:
             logger.exception(_SAYS_LITTLE, self.call.rollout_id)

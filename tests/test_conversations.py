@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
-from otel_gym import semconv
+import pytest
+
+from otel_gym import semconv, telling
 from otel_gym.conversations import Conversations
+from otel_gym.mirroring import receipt
 from otel_gym.testing import ScriptedModel, answer, stream
+from otel_gym_otlp.receipt import Receipt
 from tests.mirrored import Mirrored, attributes
 
 
@@ -81,3 +86,22 @@ def test_only_the_latest_responses_are_remembered() -> None:
     asked = [{semconv.REQUEST_PREVIOUS_RESPONSE_ID: f"r{number}"} for number in range(100)]
     known = [conversations.before("0-0", facts) for facts in asked]
     assert [None] * 98 + ["r98", "r99"] == known
+
+
+async def test_who_is_told_late_of_a_call_learns_of_its_conversation_all_the_same(
+    mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What follows on a large record takes its time, and the next call of its rollout may be told of before."""
+    go_on = threading.Event()
+
+    def slow_receipt(rollout_id: str, line: bytes) -> Receipt:
+        if b'"id":"first"' in line.replace(b" ", b""):
+            assert go_on.wait(30)
+        return receipt(rollout_id, line)
+
+    monkeypatch.setattr(telling, "receipt", slow_receipt)
+    await ask(mirrored, "first", None)
+    await ask(mirrored, "second", "first")
+    mirrored.spans(1)  # of the second
+    go_on.set()
+    assert [None, "first"] == said(mirrored, 2)

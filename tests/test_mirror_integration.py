@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.sampling import DEFAULT_ON, ParentBased, Sampler, TraceIdRatioBased
 from opentelemetry.trace import SpanKind
 
+from otel_gym.calls import Call
 from otel_gym.collecting import COLLECT_LOCK_FILE
+from otel_gym.provider import pipeline_for
 from otel_gym.testing import CapturingExporter, ScriptedModel, answer, stream
 from otel_gym.trace_ids import RUN_ID_FILE, rollout_trace
 from tests.mirrored import FOREIGN, PATHS, Mirrored, attributes, header
@@ -350,3 +353,34 @@ async def test_a_record_that_is_lost_is_told_of_as_not_durable(tmp_path: Path, r
     assert [(mirrored.trace_id(), 200)] * 2 == [
         (span.trace_id.hex(), attributes(span)["http.response.status_code"]) for span in spans
     ]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_call_that_is_given_up_while_it_is_read_is_told_of_as_lost_and_its_record_stays_whole(
+    mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    reads, go_on = threading.Event(), threading.Event()
+    read = Call.evidence
+
+    def read_slowly(call: Call) -> dict[str, Any]:
+        evidence = read(call) if when == "after" else None
+        reads.set()
+        assert go_on.wait(30)
+        return read(call) if evidence is None else evidence
+
+    monkeypatch.setattr(Call, "evidence", read_slowly)
+    calling = asyncio.create_task(mirrored.call())
+    assert await asyncio.to_thread(reads.wait, 30)
+    pipeline = pipeline_for(mirrored.settings)
+    assert not pipeline.writer.drain(0)
+    await calling
+    go_on.set()
+    assert pipeline.writer.drain(30)
+    assert pipeline._teller.flush(30)
+    span, record = mirrored.span(), mirrored.record()
+    assert (mirrored.trace_id(), False) == (span.trace_id.hex(), attributes(span)["otel_gym.record.durable"])
+    assert ({"model": "m"}, "hi", 200) == (
+        record["request"],
+        record["response"]["choices"][0]["message"]["content"],
+        record["status_code"],
+    )
