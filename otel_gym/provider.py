@@ -113,7 +113,7 @@ class Pipeline:
         self._conversations = Conversations()
         self._mirroring: Mirroring | None = None
         writer = self.writer  # not `self`: a pipeline goes with its last application, without the garbage collector
-        self._teller = Teller(lambda: writer.backlog > CROWD, settings.mirror_queue_bytes // UNTOLD_PART)
+        self._teller = Teller(lambda: writer.backlog > CROWD, settings.mirror_queue_bytes // UNTOLD_PART, self)
         self._start_mirroring()
 
     # ------------------------------------------------------------------ on the event loop

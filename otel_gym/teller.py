@@ -6,7 +6,9 @@ One after the other, in the order in which the records became durable: a convers
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import logging
 import os
 import threading
@@ -28,6 +30,9 @@ IN_A_ROW: Final = 16
 """Then the server's threads come in between."""
 
 LOOK_SECONDS: Final = 0.02
+LAST_SECONDS: Final = 1.0
+"""How long the end of the process waits until all is told."""
+
 IDLE_SECONDS: Final = 10.0
 """A thread that finds nothing to do for so long ends."""
 
@@ -51,9 +56,11 @@ class Teller:
     Args:
         crowded: whether many records wait for their disk now.
         max_bytes: bound of what waits, in bytes of memory.
+        owner: kept while the thread runs, since it sends what is told; afterwards it goes when nobody else needs it.
     """
 
-    def __init__(self, crowded: Callable[[], bool], max_bytes: int) -> None:
+    def __init__(self, crowded: Callable[[], bool], max_bytes: int, owner: object = None) -> None:
+        self._owner = None if owner is None else weakref.ref(owner)
         self._crowded = crowded
         self._max_bytes = max_bytes
         self._enough_bytes = max_bytes - max_bytes // 8
@@ -101,7 +108,9 @@ class Teller:
     def _ensure_thread(self) -> bool:
         """With the lock held: whether there is a thread."""
         if self._thread is None:
-            thread = threading.Thread(target=self._run, name="otel-gym-teller", daemon=True)
+            _flush_at_exit()
+            owner = None if self._owner is None else self._owner()
+            thread = threading.Thread(target=self._run, args=(owner,), name="otel-gym-teller", daemon=True)
             try:
                 thread.start()
             except RuntimeError:  # the process is ending, or at its limit
@@ -130,7 +139,7 @@ class Teller:
 
     # ------------------------------------------------------------------ the teller's thread
 
-    def _run(self) -> None:
+    def _run(self, _owner: object) -> None:
         while self._wait():
             if not self._is_pressed_within(LINGER_SECONDS):
                 self._give_way()
@@ -171,6 +180,17 @@ _tellers: weakref.WeakSet[Teller] = weakref.WeakSet()
 def _abandon_all() -> None:
     for teller in list(_tellers):
         teller._abandon()
+
+
+def _flush_all() -> None:
+    for teller in list(_tellers):
+        teller.flush(LAST_SECONDS)
+
+
+@functools.cache
+def _flush_at_exit() -> None:
+    """Once there is something to tell: what is registered last comes first, and who is told was there before."""
+    atexit.register(_flush_all)
 
 
 os.register_at_fork(after_in_child=_abandon_all)

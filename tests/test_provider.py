@@ -158,16 +158,17 @@ import asyncio, sys
 from opentelemetry import metrics
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, PeriodicExportingMetricReader
-metrics.set_meter_provider(MeterProvider([PeriodicExportingMetricReader(ConsoleMetricExporter())]))
-from otel_gym import CaptureMiddleware, Settings, semconv
+from otel_gym import CaptureMiddleware, Settings, teller
+from otel_gym.provider import pipeline_for
 from otel_gym.testing import Exchange, ScriptedModel, answer
-app = CaptureMiddleware(
-    ScriptedModel.of(answer("chat", "hi")),
-    settings=Settings(observability_enabled=True, model_call_capture_dir=sys.argv[1], mirror=False),
-)
+metrics.set_meter_provider(MeterProvider([PeriodicExportingMetricReader(ConsoleMetricExporter())]))
+teller.LINGER_SECONDS = 60
 async def main():
+    settings = Settings(observability_enabled=True, model_call_capture_dir=sys.argv[1], mirror=False)
+    app = CaptureMiddleware(ScriptedModel.of(answer("chat", "hi")), settings=settings)
     async with Exchange(app, "/ng-rollout/0-0/v1/chat/completions", b"{}") as call:
         await call.rest()
+    assert pipeline_for(settings).writer.drain(30)
 asyncio.run(main())
 """
 

@@ -84,7 +84,7 @@ def test_it_does_not_give_way_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_beyond_the_bound_who_comes_tells_of_those_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Teller, "_run", lambda _teller: None)  # the thread does not get to it
+    monkeypatch.setattr(Teller, "_run", lambda _teller, _owner: None)  # the thread does not get to it
     told: list[str] = []
     teller = a_teller(max_bytes=100)
     for number in range(12):
