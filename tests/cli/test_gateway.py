@@ -33,6 +33,9 @@ UPSTREAM = ["gateway", "--upstream", "http://127.0.0.1:1", "--port", "0"]
         (["gateway", "--upstreams", "/no/such/file"], "cannot be read"),
         (["gateway", "--upstreams", "/no/such/file", "--key-env", "A"], "allowed: keys in the file"),
         ([*UPSTREAM, "--capture-dir", "/proc/no"], "which cannot be used"),
+        ([*UPSTREAM, "--capture-dir", ""], "--capture-dir: got ''; allowed: a directory"),
+        (["gateway", "--upstream", "http://127.0.0.1:1", "--port", "65536"], "a port from 1 to 65535"),
+        (["gateway", "--upstream", "http://127.0.0.1:1", "--port", "-1"], "a port from 1 to 65535"),
     ],
 )
 def test_what_cannot_be_served_is_wrong_usage(
@@ -44,12 +47,32 @@ def test_what_cannot_be_served_is_wrong_usage(
     assert message in seen.err
 
 
-def test_a_port_that_is_taken_is_a_failure(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_told_in_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         arguments = ["gateway", "--upstream", "http://127.0.0.1:1", "--port", port, "--capture-dir", str(tmp_path)]
-        assert 1 == cli.main(arguments)
-    assert "ddress already in use" in capsys.readouterr().err
+        assert 2 == cli.main(arguments)
+    assert (
+        f"otel-gym: gateway --port: got {port}, at which another program listens already on 127.0.0.1; allowed: a free "
+        "port; stop what listens there, give another --port, or 0 for any that is free\n"
+    ) == capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("host", "reason"),
+    [
+        ("192.0.2.1", "Cannot assign requested address"),
+        ("no-such-host.invalid", ""),  # as the system's resolver words it
+        ("é" * 64 + ".test", "no name of a host"),
+    ],
+)
+def test_a_host_that_is_not_this_machine_is_told_in_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, host: str, reason: str
+) -> None:
+    assert 2 == cli.main([*UPSTREAM, "--host", host, "--allow-any-client", "--capture-dir", str(tmp_path)])
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"otel-gym: gateway --host: got {host!r}, where this machine cannot listen ({reason}")
+    assert line.endswith("; allowed: an address of this machine; correct it, or leave it out for 127.0.0.1")
 
 
 @pytest.mark.parametrize("library", ["uvicorn", "httpx"])
