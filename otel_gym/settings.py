@@ -275,7 +275,7 @@ class Settings(BaseModel):
             raise SettingsError(
                 f"{field}: got {str(directory)!r}, which cannot be used ({reason}); allowed: a directory that "
                 "this process can make and write; change its owner or mode, or name another"
-            ) from error
+            ) from None  # what was tried says no more, in many lines
         return directory
 
 

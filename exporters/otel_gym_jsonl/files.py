@@ -145,7 +145,7 @@ def _make_again(directory: Path) -> None:
     if make_directory(directory) and directory in _written_to:
         with contextlib.suppress(Exception):  # of a log handler
             logger.warning(
-                "otel-gym: the capture directory %s was removed while records were written to it, and has been made "
+                "otel-gym: the directory %s was removed while records were written to it, and has been made "
                 "again: the records of before are not in it, and no marker says so; run their rollouts again",
                 directory,
             )
