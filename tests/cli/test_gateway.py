@@ -28,8 +28,11 @@ UPSTREAM = ["gateway", "--upstream", "http://127.0.0.1:1", "--port", "0"]
         ([*UPSTREAM, "--host", "::"], "or say --allow-any-client"),
         ([*UPSTREAM, "--host", "gateway.test"], "or say --allow-any-client"),
         ([*UPSTREAM, "--key-env", "NO_SUCH_KEY"], "NO_SUCH_KEY: got nothing"),
-        ([*UPSTREAM, "--key-file", "/no/such/file"], "No such file"),
-        ([*UPSTREAM, "--client-keys-file", "/no/such/file"], "No such file"),
+        (
+            [*UPSTREAM, "--key-file", "/no/such/file"],
+            "key file: got '/no/such/file', which cannot be read (No such file",
+        ),
+        ([*UPSTREAM, "--client-keys-file", "/no/such/file"], "key file: got '/no/such/file', which cannot be read"),
         (["gateway", "--upstreams", "/no/such/file"], "cannot be read"),
         (["gateway", "--upstreams", "/no/such/file", "--key-env", "A"], "allowed: keys in the file"),
         ([*UPSTREAM, "--capture-dir", "/proc/no"], "which cannot be used"),
@@ -91,7 +94,12 @@ def test_without_its_libraries_the_install_line_is_said(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--staging-log", "/proc/no"], "/proc/no"),
+        (
+            ["--staging-log", "/proc/no"],
+            "staging log: got '/proc/no', which cannot be used (No such file or directory)",
+        ),
+        (["--staging-log", "/proc/self"], "staging log: got '/proc/self', which cannot be used"),
+        (["--staging-log", "staging.yaml"], "which cannot be used (File exists)"),
         (["--upstreams", "staging.yaml"], "got true and no place for its log"),
     ],
 )
@@ -107,5 +115,17 @@ def test_staging_needs_a_place_for_its_log(
         "upstreams: [{name: w, url: 'http://127.0.0.1:1'}]\ntoken_id_capture: {external_staging: true}\n"
     )
     place = arguments if "--upstreams" in arguments else ["--upstream", "http://127.0.0.1:1", *arguments]
-    assert 0 < cli.main(["gateway", "--port", "0", *place])
-    assert message in capsys.readouterr().err
+    assert 2 == cli.main(["gateway", "--port", "0", *place])
+    [line] = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+def test_a_file_of_upstreams_that_is_no_yaml_is_told_in_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "upstreams.yaml"
+    file.write_text("upstreams:\n  - name: [\n")
+    assert 2 == cli.main(["gateway", "--port", "0", "--upstreams", str(file)])
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"otel-gym: upstreams: got {str(file)!r}, which cannot be read (")
+    assert line.endswith(" in line 3, column 1); allowed: a YAML file; correct the path or the file")
