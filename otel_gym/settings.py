@@ -275,7 +275,7 @@ class Settings(BaseModel):
             raise SettingsError(
                 f"{field}: got {str(directory)!r}, which cannot be used ({reason}); allowed: a directory that "
                 "this process can make and write; change its owner or mode, or name another"
-            ) from error
+            ) from None  # what was tried says no more, in many lines
         return directory
 
 
@@ -351,13 +351,10 @@ def _read_file(path: Path) -> dict[str, Any]:
     try:
         content = yaml.load(path.read_bytes(), Loader=Tolerant)  # noqa: S506  (it is a SafeLoader)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        words = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split())
-        if isinstance(error, yaml.MarkedYAMLError) and (mark := error.problem_mark) is not None:
-            words = f"{error.problem} in line {mark.line + 1}, column {mark.column + 1}"
         # `from None`: YAML's own text says the same in more lines.
         raise SettingsError(
-            f"{CONFIG_FILE_VARIABLE}: got {str(path)!r}, which cannot be read ({words}); allowed: a YAML file; correct "
-            "the path or the file, or unset the variable"
+            f"{CONFIG_FILE_VARIABLE}: got {str(path)!r}, which cannot be read ({why_unreadable(error)}); allowed: a "
+            "YAML file; correct the path or the file, or unset the variable"
         ) from None
     if content is None:
         return {}
@@ -371,6 +368,14 @@ def _read_file(path: Path) -> dict[str, Any]:
         for field in Settings.model_fields
         if content.get(field) not in (None, "", _OMEGACONF_MISSING)
     }
+
+
+def why_unreadable(error: Exception) -> str:
+    """What keeps a YAML file from being read, in one line: an error of the system, of YAML, or of its text."""
+    mark = getattr(error, "problem_mark", None)  # PyYAML may not be installed
+    if mark is not None:
+        return f"{getattr(error, 'problem', error)} in line {mark.line + 1}, column {mark.column + 1}"
+    return (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split())
 
 
 def _warn_of_unknown(environment: Mapping[str, str]) -> None:

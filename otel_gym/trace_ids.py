@@ -70,7 +70,7 @@ def run_id_of(directory: Path) -> str:
         raise SettingsError(
             f"{path}: the run id cannot be kept there ({error.strerror or error}); allowed: a directory that this "
             "process can write; change its owner or mode, set OTEL_GYM_RUN_ID, or OTEL_GYM_MIRROR=false"
-        ) from error
+        ) from None
     if stored is None or not is_run_id(stored):
         raise SettingsError(
             f"{path}: got {stored!r:.200}; allowed: one line of text; remove the file, and a new run id is made"

@@ -105,6 +105,7 @@ def test_each_command_and_the_exit_codes_stand_in_the_help(capsys: pytest.Captur
     assert 0 == cli.main(["--help"])
     text = " ".join(capsys.readouterr().out.split())
     assert "0 complete, 1 something is missing, damaged or failed, 2 wrong usage or configuration, 130" in text
+    assert "130 interrupted; of run, once it has started its command: the command's own" in text
     for action in cli.make_parser()._subparsers._group_actions:  # type: ignore[union-attr]  # argparse has no public way
         assert isinstance(action, argparse._SubParsersAction)
         assert [*cli.COMMANDS] == [choice.dest for choice in action._choices_actions if choice.help]

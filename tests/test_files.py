@@ -7,6 +7,7 @@ import errno
 import fcntl
 import os
 import resource
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -188,6 +189,43 @@ def test_a_directory_removed_is_made_again(file: CaptureFile) -> None:
     file.path.parent.rmdir()
     append(file, b"2\n")
     assert b"2\n" == file.path.read_bytes()
+
+
+def removals_told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if "was removed while records" in record.getMessage()]
+
+
+def test_a_directory_removed_under_its_files_is_told_once(file: CaptureFile, caplog: pytest.LogCaptureFixture) -> None:
+    directory = file.path.parent
+    other = CaptureFile(directory, "b")
+    append(file, b"1\n")
+    append(other, b"1\n")
+    assert [] == removals_told(caplog)  # it was not there at first either
+    for removals in (1, 2):
+        shutil.rmtree(directory)
+        append(file, b"2\n")
+        append(other, b"2\n")
+        told = removals_told(caplog)
+        assert (removals, True) == (len(told), str(directory) in told[-1])
+    other.close()
+
+
+def test_a_directory_removed_is_told_by_who_comes_first(file: CaptureFile, caplog: pytest.LogCaptureFixture) -> None:
+    directory = file.path.parent
+    append(file, b"1\n")
+    shutil.rmtree(directory)
+    write_marker(directory, "b")
+    append(file, b"2\n")
+    assert 1 == len(removals_told(caplog))
+
+
+def test_a_file_removed_for_its_rollout_to_be_run_again_is_no_news(
+    file: CaptureFile, caplog: pytest.LogCaptureFixture
+) -> None:
+    append(file, b"1\n")
+    CaptureStore(file.path.parent).clear("a")
+    append(file, b"2\n")
+    assert [] == caplog.records
 
 
 def test_a_lock_that_somebody_holds_is_not_waited_for_unless_asked(file: CaptureFile) -> None:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -268,3 +271,32 @@ async def test_off_the_prefix_is_removed_and_nothing_else() -> None:
     app = instrument(fastapi_app(), Settings(observability_enabled=False))
     call = await ask(app)
     assert (200, CHAT) == (call.received[0]["status"], header(call, b"x-path"))
+
+
+# ---- settings that cannot be used
+
+
+@pytest.mark.parametrize("served", ["instrument(FastAPI())", "CaptureMiddleware(FastAPI())"])
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("OTEL_GYM_MODEL_CALL_CAPTURE_DIR", "relative", "got 'relative'; allowed: an absolute path"),
+        ("OTEL_GYM_MODEL_CALL_CAPTURE_DIR", "/proc/no", "got '/proc/no', which cannot be used"),
+        ("OTEL_GYM_OBSERVABILITY_ENABLED", "perhaps", "got 'perhaps'; allowed: true or false"),
+        ("OTEL_GYM_CONFIG_FILE", "/no/such/file", "got '/no/such/file', which cannot be read"),
+    ],
+)
+def test_in_the_code_of_an_application_the_message_is_the_last_line_below_one_traceback(
+    served: str, name: str, value: str, message: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", f"from fastapi import FastAPI; import otel_gym; otel_gym.{served}"],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), name: value},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    last = done.stderr.splitlines()[-1]
+    assert (1, 1) == (done.returncode, done.stderr.count("Traceback"))
+    assert last.startswith(f"otel_gym.errors.SettingsError: {name}: {message}")
+    assert 2 == last.count("; "), last  # what was got; what is allowed; what to do

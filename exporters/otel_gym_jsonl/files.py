@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import re
 import weakref
@@ -15,6 +16,8 @@ from pathlib import Path
 
 from otel_gym_jsonl import locks
 from otel_gym_jsonl.errors import InvalidRolloutIdError
+
+logger = logging.getLogger(__name__)
 
 CAPTURE_SUFFIX = ".capture.jsonl"
 MARKER_SUFFIX = ".capture.incomplete"
@@ -100,14 +103,16 @@ def write_marker(directory: Path, rollout_id: str) -> None:
         try:
             fd = os.open(path, flags, 0o644)
         except FileNotFoundError:
-            make_directory(directory)
+            _make_again(directory)
             fd = os.open(path, flags, 0o644)
         os.close(fd)
     sync_directory(directory)
 
 
-def make_directory(directory: Path) -> None:
+def make_directory(directory: Path) -> bool:
     """Make a directory, durably, with those above it that are missing; one that is there is left as it is.
+
+    Returns whether it has been made.
 
     Raises:
         OSError: it cannot be made, or its entry above cannot be made durable: then it has not been made.
@@ -119,7 +124,7 @@ def make_directory(directory: Path) -> None:
         directory.mkdir(exist_ok=True)
     except OSError:
         if directory.is_dir():
-            return
+            return False
         raise
     try:
         sync_directory(directory.parent)
@@ -129,6 +134,21 @@ def make_directory(directory: Path) -> None:
         with contextlib.suppress(OSError):  # else the next try would take it for durable
             directory.rmdir()
         raise
+    return True
+
+
+def _make_again(directory: Path) -> None:
+    """Make a directory that is missing; say what went with it where this process had capture files in it.
+
+    Of single files that go nothing is said: a rollout's is removed on purpose before the rollout is run again.
+    """
+    if make_directory(directory) and directory in _written_to:
+        with contextlib.suppress(Exception):  # of a log handler
+            logger.warning(
+                "otel-gym: the directory %s was removed while records were written to it, and has been made "
+                "again: the records of before are not in it, and no marker says so; run their rollouts again",
+                directory,
+            )
 
 
 def sync_directory(directory: Path) -> None:
@@ -169,9 +189,10 @@ class CaptureFile:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         try:
             self._fd = os.open(self.path, flags, 0o644)
-        except FileNotFoundError:  # the directory has gone: make it again
-            make_directory(self._directory)
+        except FileNotFoundError:  # the directory has gone, or was never there
+            _make_again(self._directory)
             self._fd = os.open(self.path, flags, 0o644)
+        _written_to.add(self._directory)
         self._locked = False
         status = os.fstat(self._fd)
         self._identity = (status.st_dev, status.st_ino)
@@ -296,6 +317,7 @@ class CaptureFile:
 
 
 _open_files: weakref.WeakSet[CaptureFile] = weakref.WeakSet()
+_written_to: set[Path] = set()  # the directories in which this process has opened capture files
 
 
 def _close_in_child() -> None:

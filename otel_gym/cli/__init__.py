@@ -4,6 +4,7 @@ Results go to stdout, everything else to stderr. A command is a module here that
 makes a parser of the module's own name, and `run(args) -> int`; a new one is named in `COMMANDS`.
 
 Exit codes: 0 complete · 1 something is missing, damaged or failed · 2 wrong usage or configuration · 130 interrupted.
+`run` becomes the command that it starts, and so has that one's.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def _parser_and_commands() -> tuple[argparse.ArgumentParser, dict[str, Command]]
         description="Capture the model calls of rollouts, in a server or in front of any upstream; look at what they "
         "left on disk, attach it to the rows; collect rollouts of an agent.",
         epilog="exit codes: 0 complete, 1 something is missing, damaged or failed, 2 wrong usage or configuration, "
-        "130 interrupted",
+        "130 interrupted; of run, once it has started its command: the command's own",
     )
     parser.add_argument("--version", action="version", version=f"otel-gym {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

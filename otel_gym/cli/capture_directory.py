@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import errno
 import os
@@ -52,6 +53,19 @@ UNATTRIBUTED = {
 
 _MAX_CATEGORIES = 64
 _OTHER = "(other)"
+
+
+def directory_to_make(argument: str) -> Path:
+    """The directory that an option names for captures, whether or not it is there: in full, from the current one on.
+
+    So processes that change their directory later, as workers may, mean the same.
+
+    Raises:
+        ArgumentTypeError: it is empty, as a variable of a shell may be, and would mean the current directory.
+    """
+    if not argument:
+        raise argparse.ArgumentTypeError("got ''; allowed: a directory; name one, such as ./model-calls")
+    return Path(argument).absolute()
 
 
 class NoDirectoryError(ValueError):

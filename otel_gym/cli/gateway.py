@@ -1,12 +1,13 @@
 """`otel-gym gateway`: a model server in front of any OpenAI- or Anthropic-compatible upstream, with capture inside.
 
 One line on stderr says where it listens once it does; there is no result. It ends, everything durable, on SIGINT (exit
-code 130) or SIGTERM.
+code 130) or SIGTERM (the signal, which a shell shows as 143). What keeps it from serving is exit code 2.
 """
 
 from __future__ import annotations
 
 import argparse
+import errno
 import ipaddress
 import logging
 import socket
@@ -14,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from otel_gym.cli.capture_directory import directory_to_make
 from otel_gym.errors import MissingExtraError, SettingsError
 
 if TYPE_CHECKING:
@@ -22,6 +24,11 @@ if TYPE_CHECKING:
 
 _KEY_HEADERS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 _BACKLOG = 2048
+_HIGHEST_PORT = 65535
+_PORT_ERRORS = {
+    errno.EADDRINUSE: "at which another program listens already",
+    errno.EACCES: "at which this user may not listen",
+}
 # What these say at lower levels has headers in it, and so keys.
 _TELLTALES = ("httpx", "httpcore", "hpack", "h2")
 
@@ -34,12 +41,20 @@ def add_parser(subparsers: Subparsers) -> None:
         description="Pass model calls on to an OpenAI- or Anthropic-compatible server, as they come, both ways, and "
         "capture those under /ng-rollout/<id>. Clients get http://HOST:PORT/ng-rollout/<id> (and /v1 where they want "
         "it) for a base URL; nothing else changes.",
+        epilog="What no option says stands in the environment, as docs/settings.md has it. Exit code 2, before "
+        "anything is served: wrong usage, a setting that cannot be used, an address or port that cannot be listened "
+        "at; 130 and 143 after SIGINT and SIGTERM.",
     )
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--upstream", metavar="URL", help="base URL of the upstream, with or without /v1")
     where.add_argument("--upstreams", metavar="FILE", type=Path, help="YAML file of several, chosen by model")
     parser.add_argument("--name", help="name of this model server in the records (model_ref.name)")
-    parser.add_argument("--capture-dir", metavar="DIR", type=Path, help="where the records go, else as settings say")
+    parser.add_argument(
+        "--capture-dir",
+        metavar="DIR",
+        type=directory_to_make,
+        help="where the records go, from the current directory on unless it is absolute; else as settings say",
+    )
     parser.add_argument(
         "--staging-log",
         metavar="DIR",
@@ -47,7 +62,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="the upstream is a worker that stages tokens; what became of each training call goes there",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s)")
-    parser.add_argument("--port", type=int, default=8080, help="port to listen at; 0: a free one (%(default)s)")
+    parser.add_argument("--port", type=_port, default=8080, help="port to listen at; 0: a free one (%(default)s)")
     parser.add_argument("--log-level", choices=("error", "warning", "info", "debug"), default="warning")
 
     keys = parser.add_argument_group("keys", "Never on the command line; in no log and no record.")
@@ -93,8 +108,7 @@ def run(args: argparse.Namespace) -> int:
     except ImportError as error:
         raise MissingExtraError("the gateway", "gateway") from error
     gateway = _gateway(args)
-    family = socket.AF_INET6 if ":" in args.host else socket.AF_INET
-    with socket.create_server((args.host, args.port), family=family, backlog=_BACKLOG) as listening:
+    with _listen(args.host, args.port) as listening:
         logging.basicConfig(level=args.log_level.upper(), stream=sys.stderr)
         for name in _TELLTALES:
             logging.getLogger(name).setLevel(logging.WARNING)
@@ -110,6 +124,26 @@ def run(args: argparse.Namespace) -> int:
         server = uvicorn.Server(config)
         server.run(sockets=[listening])
     return 0 if server.started else 1
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        host.encode("idna")  # `create_server` would leave a socket open
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except UnicodeError:
+        reason = "no name of a host"
+    except OSError as error:
+        if error.errno in _PORT_ERRORS:
+            raise SettingsError(
+                f"gateway --port: got {port}, {_PORT_ERRORS[error.errno]} on {host}; allowed: a free port; stop what "
+                "listens there, give another --port, or 0 for any that is free"
+            ) from None
+        reason = str(error.strerror or error).partition(" (while ")[0]  # the library's own words: where it was
+    raise SettingsError(
+        f"gateway --host: got {host!r}, where this machine cannot listen ({reason}); allowed: an address of this "
+        "machine; correct it, or leave it out for 127.0.0.1"
+    )
 
 
 def _gateway(args: argparse.Namespace) -> Gateway:
@@ -132,7 +166,7 @@ def _gateway(args: argparse.Namespace) -> Gateway:
     staging = Staging(StagingLog(log)) if log is not None and configuration.external_staging else None
     values = {"model_server_name": args.name, "model_call_capture_dir": args.capture_dir}
     if args.capture_dir is not None:
-        values |= {"model_call_capture_dir": args.capture_dir.absolute(), "observability_enabled": True}
+        values["observability_enabled"] = True
     return Gateway(
         make_client(_limits(args, Limits)),
         configuration.upstreams,
@@ -184,6 +218,13 @@ def _is_this_machine(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _port(text: str) -> int:
+    value = int(text)
+    if not 0 <= value <= _HIGHEST_PORT:
+        raise argparse.ArgumentTypeError(f"got {text!r}; allowed: a port from 1 to {_HIGHEST_PORT}; 0: any free one")
+    return value
 
 
 def _seconds(text: str) -> float:

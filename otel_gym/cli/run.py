@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 from otel_gym.cli import MISUSED
+from otel_gym.cli.capture_directory import directory_to_make
 from otel_gym.errors import MissingExtraError
 from otel_gym_otlp import environment as otlp_environment
 
@@ -49,7 +50,13 @@ def add_parser(subparsers: Subparsers) -> None:
         epilog="What no option says stands in the environment, as docs/settings.md has it. Exit code 2, before "
         "anything is started: wrong usage, a setting that cannot be used, a command that is not there.",
     )
-    parser.add_argument("--capture-dir", metavar="DIR", help=f"where the capture files go; sets {_DIRECTORY}")
+    parser.add_argument(
+        "--capture-dir",
+        metavar="DIR",
+        type=directory_to_make,
+        help="where the capture files go, from the current directory on unless it is absolute, wherever the command's "
+        f"processes change to; sets {_DIRECTORY}",
+    )
     parser.add_argument(
         "--endpoint",
         metavar="URL",
@@ -112,7 +119,7 @@ def _set_environment(args: argparse.Namespace) -> None:
     """Our own, which the command inherits."""
     environment = os.environ
     if args.capture_dir is not None:
-        environment[_DIRECTORY] = str(Path(args.capture_dir).absolute())
+        environment[_DIRECTORY] = str(args.capture_dir)
     if not environment.get(_SWITCH, "").strip():
         environment[_SWITCH] = "true"
     if args.server_name is not None:

@@ -39,7 +39,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "show",
         help="the rollouts of a capture directory, or the calls of one",
         description="Show the rollouts of a capture directory, or the calls of one rollout: tokens, times, tool calls, "
-        "errors, and what is missing and why. Exit code 1 if something is missing.",
+        "errors, and what is missing and why. Exit code 1 if something is missing, or there is no such rollout.",
     )
     parser.add_argument("directory", metavar="DIR", help="the capture directory")
     parser.add_argument("rollout_id", metavar="ID", nargs="?", help="a rollout; without one, all are listed")

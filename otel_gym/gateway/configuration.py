@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from otel_gym.errors import MissingExtraError, SettingsError
 from otel_gym.gateway.keys import Key
 from otel_gym.gateway.upstreams import Upstream, Upstreams
+from otel_gym.settings import why_unreadable
 
 KeyHeader = Literal["authorization", "x-api-key", "api-key", "x-goog-api-key"]
 
@@ -98,11 +99,11 @@ def read_configuration(path: Path) -> Configuration:
         raise MissingExtraError("the file of upstreams", "gateway") from error
     try:
         content: Any = yaml.safe_load(path.read_bytes())
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise SettingsError(
-            f"upstreams: got {str(path)!r}, which cannot be read ({error}); allowed: a YAML file; correct the path or "
-            "the file"
-        ) from error
+            f"upstreams: got {str(path)!r}, which cannot be read ({why_unreadable(error)}); allowed: a YAML file; "
+            "correct the path or the file"
+        ) from None
     try:
         file = _File.model_validate(content)
     except ValidationError as error:

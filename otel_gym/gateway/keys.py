@@ -129,5 +129,6 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise SettingsError(
-            f"got {str(path)!r}, which cannot be read ({error.strerror}); allowed: a file with keys; correct the path"
-        ) from error
+            f"key file: got {str(path)!r}, which cannot be read ({error.strerror}); allowed: a file with keys; correct "
+            "the path"
+        ) from None

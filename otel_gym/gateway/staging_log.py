@@ -13,11 +13,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import tempfile
 import time
 from pathlib import Path
 from typing import Any, Final
 
-from otel_gym.errors import InvalidRolloutIdError
+from otel_gym.errors import InvalidRolloutIdError, SettingsError
 from otel_gym.staging import CallRecord
 from otel_gym_jsonl.files import CaptureFile, is_rollout_id
 
@@ -34,11 +35,22 @@ class StagingLog:
 
     Args:
         directory: absolute; made when missing.
+
+    Raises:
+        SettingsError: it cannot be made or written.
     """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=directory):
+                pass
+        except OSError as error:
+            raise SettingsError(
+                f"staging log: got {str(directory)!r}, which cannot be used ({error.strerror}); allowed: a directory "
+                "that this process can make and write; change its owner or mode, or name another"
+            ) from None
 
     async def staged(self, rollout_id: str, call: CallRecord) -> None:
         """Record a call whose tokens are staged and whose answer can be given."""

@@ -195,6 +195,7 @@ def test_it_can_be_switched_off_as_the_line_says(tmp_path: Path) -> None:
         (["--", "touch", "started"], {}, "no capture directory: give --capture-dir DIR"),
         (["--", "touch", "started"], {DIRECTORY: "relative"}, "absolute"),
         (["--capture-dir", "/proc/captures", "--", "touch", "started"], {}, "cannot be used"),
+        (["--capture-dir", "", "--", "touch", "started"], {}, "--capture-dir: got ''; allowed: a directory"),
         (["--capture-dir", "d", "--", "touch", "started"], {"OTEL_GYM_WRITER_THREADS": "0"}, "WRITER_THREADS"),
         (["--capture-dir", "d", "--endpoint", "h:4318", "touch", "started"], {}, "--endpoint: got 'h:4318'"),
         (["--capture-dir", "d", "--content", "some", "touch", "started"], {}, "invalid choice"),

@@ -91,6 +91,17 @@ def test_it_says_why_something_is_missing(captures: Path, capsys: pytest.Capture
     assert "incomplete: the marker file says that at least one call could not be written" in out
 
 
+@pytest.mark.parametrize("ids", [[], ["0-2"]])
+def test_calls_that_failed_and_are_recorded_are_complete(
+    captures: Path, capsys: pytest.CaptureFixture[str], ids: list[str]
+) -> None:
+    for path in captures.glob("1-0*"):
+        path.unlink()
+    for form in ([], ["--json"]):
+        code, out, _ = show(capsys, captures, *ids, *form)
+        assert (0, True) == (code, "rate_limit" in out)
+
+
 def test_a_request_that_was_not_recorded_is_not_said_to_be_empty(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

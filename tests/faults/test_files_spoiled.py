@@ -62,7 +62,7 @@ def test_a_directory_removed_is_made_again(start: Start) -> None:
     shutil.rmtree(child.directory)
     child.serve(asked("a", 2), asked("c", 1))
     assert (["2"], [], ["1"]) == (child.uniques("a"), child.uniques("b"), child.uniques("c"))
-    assert [] == child.errors()
+    assert [] == child.errors()  # a warning, told once: tests/test_files.py
 
 
 def nobody(start: Start, directory: Path) -> Process:

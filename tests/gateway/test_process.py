@@ -19,7 +19,7 @@ from otel_gym.testing import answer, stream
 from otel_gym_jsonl import CaptureStore
 from tests.gateway.gateways import PATHS, until
 from tests.gateway.raw_upstream import Connection, answering, http, playing
-from tests.servers.processes import listening, running, wait_until
+from tests.servers.processes import ROOT, listening, running, wait_until
 from tests.servers.test_sdks import WAYS
 from tests.servers.wire import connected, exchange, reset, rest
 from tests.servers.wire import until as read_until
@@ -262,6 +262,18 @@ def test_a_signal_ends_it_once_what_it_serves_is_recorded(tmp_path: Path, sent: 
     (record,) = CaptureStore(tmp_path / "captures").read("0-0")
     assert (200, None) == (record["status_code"], record["error_category"])
     assert "Traceback" not in log.read_text()
+
+
+def test_a_relative_capture_directory_is_counted_from_where_it_was_started(tmp_path: Path) -> None:
+    log = tmp_path / "gateway.log"
+    relative = os.path.relpath(tmp_path / "captures", ROOT)
+    command = ["otel_gym", "gateway", "--upstream", "http://127.0.0.1:9", "--port", "{port}"]
+    with listening([*command, "--capture-dir", relative], log, {}) as port:
+        assert b" 502 " in exchange(port, [request(CHAT, {"model": "m"})]).partition(b"\r\n")[0]
+    line, *_ = lines(log)  # that the upstream cannot be reached is said below
+    said = Path(line.partition("; records in ")[2])
+    assert (True, tmp_path / "captures") == (said.is_absolute(), said.resolve())
+    assert 1 == len(CaptureStore(tmp_path / "captures").read("0-0"))
 
 
 def lines(log: Path) -> Sequence[str]:

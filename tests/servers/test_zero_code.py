@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import subprocess
 import sys
 import time
@@ -152,6 +153,29 @@ def test_capture_may_be_switched_on_while_the_server_imports_the_application(ser
         assert exchange(port, [request(path, "plain")]).startswith(b"HTTP/1.1 401")
         assert exchange(port, [request(path, "plain", f"Authorization: {KEY}")]).startswith(b"HTTP/1.1 200")
     assert [401, 200] == [call["status_code"] for call in CaptureStore(tmp_path / "captures").read("0-0")]
+
+
+WANDERING = """
+import os, pathlib, tempfile
+os.chdir(tempfile.mkdtemp(dir=pathlib.Path(__file__).parent))  # each process that loads it to a directory of its own
+from tests.servers.application import application as app
+"""
+
+
+def test_workers_that_change_directory_write_where_run_was_told_to(tmp_path: Path) -> None:
+    (tmp_path / "wandering.py").write_text(WANDERING)
+    relative = os.path.relpath(tmp_path / "captures", ROOT)
+    before = [sys.executable, "-m", "otel_gym", "run", "--capture-dir", relative, "--"]
+    command = ["uvicorn", "wandering:app", "--app-dir", str(tmp_path), "--port", "{port}", *TWO]
+    log = tmp_path / "server.log"
+    with listening(command, log, {}, before) as port:
+        for _ in range(4):
+            assert exchange(port, [request(f"/ng-rollout/0-0{CHAT}", "plain")]).startswith(b"HTTP/1.1 200")
+    said = Path(log.read_text().partition(" go to ")[2].partition(",")[0])
+    assert (True, tmp_path / "captures") == (said.is_absolute(), said.resolve())
+    assert 4 == len(CaptureStore(tmp_path / "captures").read("0-0"))
+    wandered = [path for path in tmp_path.iterdir() if path.is_dir() and path.name.startswith("tmp")]
+    assert ([True, True], []) == ([len(wandered) >= 2, said.is_dir()], [*tmp_path.glob("tmp*/*")])
 
 
 # ---- a setting that cannot be used
