@@ -43,7 +43,7 @@ OPENING_SECONDS = 10.0
 CROWD = 16
 """Rollouts whose records wait for their disk: with more, metrics and mirror are told later."""
 
-LETTERS_AT_ONCE = 32
+LETTERS_AT_ONCE = 24
 """Clients that are let go in one iteration of the event loop: what else is due comes in between."""
 
 LAST_SECONDS = 1.0

@@ -26,7 +26,7 @@ LINGER_SECONDS: Final = 0.05
 GIVE_WAY_SECONDS: Final = 1.0
 """How long those who are told wait for a crowd to pass."""
 
-IN_A_ROW: Final = 16
+IN_A_ROW: Final = 4
 """Then the server's threads come in between."""
 
 LOOK_SECONDS: Final = 0.02

@@ -15,7 +15,7 @@ from otel_gym_jsonl.lanes import Job, Lane, Turn
 GROUP_LINES = 64
 GROUP_BYTES = 8 * 1024 * 1024
 LINES_IN_A_ROW = 32  # of one lane; then the event loop comes in between
-LANES_IN_A_ROW = 32
+LANES_IN_A_ROW = 24
 TURN_LANES = 64  # that a thread takes at once, when many wait
 TURN_BYTES = 1024 * 1024  # that it builds before it writes
 

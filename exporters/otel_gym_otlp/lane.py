@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 SUSPICIOUS_BYTES = 256 * 1024
 TRIES = 4
-HELD_BYTES = 64 * 1024  # a dozen spans, or one with content: handing the interpreter over costs as much as a few
+HELD_BYTES = 16 * 1024  # four spans, or one with content: handing the interpreter over costs as much as one or two
 REFUSALS = 8  # so many spans refused without a success between them: the receiver gets a pause
 REPORT_SECONDS = 60.0
 
@@ -237,7 +237,7 @@ class Lane:
             if item is not None:
                 packed.append(item)
             held += entry.memory
-            if held >= HELD_BYTES:  # the server's threads first: this one holds the interpreter for a third of a ms
+            if held >= HELD_BYTES:  # the server's threads first: this one holds the interpreter for a tenth of a ms
                 held = 0
                 time.sleep(0)
         pieces = deque(self._cut(packed))
