@@ -62,8 +62,11 @@ def chained_facts(
     """
     if call.dialect.name != "responses":
         return of_bodies
-    facts: dict[str, AttributeValue] = {**caller_facts(arrival.headers), **_session_facts(call), **of_bodies}
-    conversation = facts.get(semconv.CONVERSATION_ID) or conversations.before(call.rollout_id, facts) or _session(facts)
+    conversation = (
+        of_bodies.get(semconv.CONVERSATION_ID)
+        or conversations.before(call.rollout_id, of_bodies)
+        or _session({**caller_facts(arrival.headers), **_session_facts(call)})
+    )
     if conversation is None:
         conversations.remember(call.rollout_id, of_bodies)
         return of_bodies

@@ -1,7 +1,7 @@
 """The teller: tells metrics and mirror of calls whose records are on disk, when clients and writers do not need the
 interpreter.
 
-One after the other, in the order in which the records became durable: a conversation goes on from what came before.
+One after the other, in the order in which the records became durable.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ class Teller:
         self._crowded = crowded
         self._max_bytes = max_bytes
         self._enough_bytes = max_bytes - max_bytes // 8
-        self._begin()
+        self.begin_anew()
         _tellers.add(self)
 
-    def _begin(self) -> None:
-        """All that a process has to itself."""
+    def begin_anew(self) -> None:
+        """All that a process has to itself; a forked child has nothing of its parent's to tell."""
         self._lock = threading.Lock()
         self._some = threading.Condition(self._lock)
         self._none = threading.Condition(self._lock)
@@ -170,16 +170,13 @@ class Teller:
         with self._lock:
             return self._pressed.wait_for(lambda: self._hurried > 0 or self._bytes > self._enough_bytes, seconds)
 
-    def _abandon(self) -> None:
-        self._begin()
-
 
 _tellers: weakref.WeakSet[Teller] = weakref.WeakSet()
 
 
-def _abandon_all() -> None:
+def _begin_all_anew() -> None:
     for teller in list(_tellers):
-        teller._abandon()
+        teller.begin_anew()
 
 
 def _flush_all() -> None:
@@ -193,4 +190,4 @@ def _flush_at_exit() -> None:
     atexit.register(_flush_all)
 
 
-os.register_at_fork(after_in_child=_abandon_all)
+os.register_at_fork(after_in_child=_begin_all_anew)

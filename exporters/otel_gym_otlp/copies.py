@@ -107,23 +107,6 @@ def bare_copy(span: ReadableSpan) -> LightSpan:
     return LightSpan(span, context)
 
 
-def light_copy(
-    span: ReadableSpan, receipt: Receipt | None, instead: Mapping[str, Any] | None = None
-) -> tuple[LightSpan, Content]:
-    """The copy, and apart from it the content.
-
-    Args:
-        span: ended.
-        receipt: of its record, None where there is none.
-        instead: attributes that the copy has instead of the span's own, without evidence.
-
-    Raises:
-        ValueError: the span has no context.
-    """
-    copy = bare_copy(span)
-    return copy, describe(copy, receipt, span.attributes or {} if instead is None else instead)
-
-
 def describe(copy: LightSpan, receipt: Receipt | None, says: Mapping[str, Any]) -> Content:
     """Put attributes on a bare copy, but for evidence and content; the content, to be held apart from it.
 

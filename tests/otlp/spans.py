@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from otel_gym_otlp import Receipt
+from otel_gym_otlp.copies import Content, LightSpan, bare_copy, describe
 
 RECEIPT = Receipt(durable=True, file="r0.capture.jsonl", bytes=1234, sha256="ab" * 32)
 CALL_ID = "otel_gym.model_call.id"
@@ -93,3 +94,9 @@ def message(text: str) -> str:
 def call_ids(spans: list[SentSpan]) -> list[str]:
     """Which calls they are of."""
     return [field.value.string_value for span in spans for field in span.attributes if field.key == CALL_ID]
+
+
+def light_copy(span: ReadableSpan) -> tuple[LightSpan, Content]:
+    """What a mirror makes of a span: the copy, and apart from it the content."""
+    copy = bare_copy(span)
+    return copy, describe(copy, RECEIPT, span.attributes or {})

@@ -17,9 +17,8 @@ from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, TraceFlags,
 from otel_gym import semconv
 from otel_gym_otlp import Destination, Mirror, Receipt
 from otel_gym_otlp import attributes as names
-from otel_gym_otlp.copies import light_copy
 from otel_gym_otlp.limits import of_limits
-from tests.otlp.spans import RECEIPT, call_ids, ended, ended_with, message
+from tests.otlp.spans import RECEIPT, call_ids, ended, ended_with, light_copy, message
 from tests.services.receiver import Protocol, Receiver, http_receiver, plain, receiver_running
 
 both_protocols = pytest.mark.parametrize("protocol", ["http", "grpc"])
@@ -332,14 +331,14 @@ def test_the_copy_holds_ids_of_spans_and_nothing_of_what_vendors_say_in_their_tr
     with TracerProvider(shutdown_on_exit=False).get_tracer("t").start_span("s", context, links=[Link(caller)]) as span:
         assert isinstance(span, ReadableSpan)
         assert said == span.get_span_context().trace_state
-        copy, _ = light_copy(span, RECEIPT)
+        copy, _ = light_copy(span)
     assert [1, 1] == [copy.context.trace_id, copy.links[0][0].trace_id]
     assert [{}, {}] == [dict(copy.context.trace_state), dict(copy.links[0][0].trace_state)]
 
 
 def test_the_copy_holds_nothing_of_the_evidence_and_knows_its_size() -> None:
     copy, content = light_copy(
-        ended_with({"otel_gym.evidence.response": "x" * 10**6, names.INPUT_MESSAGES: "y" * 10**6}), RECEIPT
+        ended_with({"otel_gym.evidence.response": "x" * 10**6, names.INPUT_MESSAGES: "y" * 10**6})
     )
     assert [names.INPUT_MESSAGES] == list(content)
     assert copy.size < 10_000

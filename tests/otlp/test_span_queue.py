@@ -4,17 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_gym_otlp import attributes as names
-from otel_gym_otlp.copies import light_copy
 from otel_gym_otlp.span_queue import Entry, SpanQueue
-from tests.otlp.spans import RECEIPT, ended_with
+from tests.otlp.spans import ended_with, light_copy
 
-SPAN = light_copy(ended_with({}), RECEIPT)[0].size
+SPAN = light_copy(ended_with({}))[0].size
 
 
 def entry(content_bytes: int = 0) -> Entry:
-    copy, content = light_copy(
-        ended_with({names.INPUT_MESSAGES: "x" * content_bytes} if content_bytes else {}), RECEIPT
-    )
+    copy, content = light_copy(ended_with({names.INPUT_MESSAGES: "x" * content_bytes} if content_bytes else {}))
     return Entry(copy, content)
 
 

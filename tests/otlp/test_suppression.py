@@ -14,10 +14,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_gym_otlp import Mirror
-from otel_gym_otlp.copies import light_copy
 from otel_gym_otlp.outcome import SENT
 from otel_gym_otlp.sdk_senders import ExporterSender
-from tests.otlp.spans import RECEIPT, call_ids, ended
+from tests.otlp.spans import RECEIPT, call_ids, ended, light_copy
 from tests.services.receiver import EXPORT, Receiver, grpc_receiver, http_receiver
 
 pytestmark = pytest.mark.servers  # these instrumentations are not made for the oldest SDK
@@ -67,7 +66,7 @@ def test_spans_over_both_protocols_arrive_and_no_span_is_made_of_their_sending(t
 def test_nor_is_one_made_where_another_exporter_sends(traced: InMemorySpanExporter) -> None:
     with http_receiver() as receiver:
         sender = ExporterSender(lambda: lambda: OTLPSpanExporter(receiver.endpoint + "/v1/traces"), {})
-        span, _ = light_copy(ended("a"), RECEIPT)
+        span, _ = light_copy(ended("a"))
         packed, _ = sender.pack(span, span.attributes)
         assert SENT == sender.send([packed])
         sender.close()
